@@ -1,0 +1,16 @@
+//! What things are: ids, specs, actions, steps, verdicts and faults.
+//!
+//! Pure: no files, no clocks, no randomness, no runtime. Whatever depends on those
+//! takes them as arguments, so that everything here can be tested by value.
+
+pub mod action;
+pub mod agent;
+pub mod budget;
+pub mod digest;
+pub mod helper;
+pub mod ids;
+pub mod notes;
+pub mod outcome;
+pub mod plan;
+pub mod step;
+pub mod time;

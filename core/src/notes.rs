@@ -1,0 +1,50 @@
+//! What is noted of an attempt beside its end: what it rested on, and where its time went.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::plan::LayerKind;
+use crate::time::Millis;
+
+/// One layer as an attempt used it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerUse {
+    /// Which of the env's layers.
+    pub kind: LayerKind,
+    /// Its key.
+    pub key: Digest,
+    /// The digest of its file.
+    pub content: Digest,
+    /// Whether this attempt's worker built it, or it was there.
+    pub built: bool,
+    /// The exit code of its hook, if the policy let a failing one pass.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerated_exit: Option<i32>,
+}
+
+/// What is noted of an attempt. All of it is for people and provenance; nothing is decided by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptNotes {
+    /// The node.
+    pub hostname: String,
+    /// The layers, base first.
+    pub layers: Vec<LayerUse>,
+    /// Why the configure hook ran for this attempt in place of its layer, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configure_ran: Option<String>,
+    /// Getting the layers ready, builds and waiting for others' builds included.
+    pub layers_time: Millis,
+    /// From the sandbox's start to a helper that answers and a display that is up.
+    pub start_time: Millis,
+    /// The hooks before the first observation.
+    pub setup_time: Millis,
+    /// From the first observation to the last answer.
+    pub acting_time: Millis,
+    /// The export hook and the verifier.
+    pub verify_time: Millis,
+    /// The most memory that the sandbox used, in MiB.
+    pub peak_memory_mib: u64,
+    /// Things that a person should know when reading the verdict.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,208 @@
+//! How attempts and episodes end: verdicts, faults, and what is neither.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What ended the agent's part of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The agent said that it was done.
+    Agent,
+    /// The step budget.
+    Steps,
+    /// The time budget.
+    Time,
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Agent => "agent",
+            Self::Steps => "steps",
+            Self::Time => "time",
+        })
+    }
+}
+
+/// What the agent achieved, found out by something trustworthy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Whether the task counts as solved.
+    pub passed: bool,
+    /// The score as the verifier gave it; 0 to 100 by convention.
+    pub score: f64,
+    /// What the verifier says about it; hostile until escaped.
+    pub feedback: String,
+    /// All that the verifier returned.
+    pub details: Value,
+    /// What ended the agent's part.
+    pub ended_by: EndedBy,
+}
+
+/// The closed set of our failures. The retry policy goes by class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultClass {
+    /// The worker was lost, or its lease ran out.
+    WorkerLost,
+    /// The worker gave the lease back because it had to stop.
+    Preempted,
+    /// A base image or an install or configure layer could not be built or read.
+    LayerBuild,
+    /// The sandbox did not start or died.
+    SandboxStart,
+    /// A hook of the task failed or ran over its time.
+    SetupHook,
+    /// The display did not come up or went away.
+    Display,
+    /// The sandbox used more memory than its env may.
+    Memory,
+    /// The node's disk was full or failed.
+    NodeDisk,
+    /// The agent crashed, or went silent.
+    AgentCrashed,
+    /// What was to be stored could not be.
+    Store,
+}
+
+impl FaultClass {
+    /// Every class, for tables and tests.
+    pub const ALL: [Self; 10] = [
+        Self::WorkerLost,
+        Self::Preempted,
+        Self::LayerBuild,
+        Self::SandboxStart,
+        Self::SetupHook,
+        Self::Display,
+        Self::Memory,
+        Self::NodeDisk,
+        Self::AgentCrashed,
+        Self::Store,
+    ];
+
+    /// The name used in stores, tables and filters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WorkerLost => "worker_lost",
+            Self::Preempted => "preempted",
+            Self::LayerBuild => "layer_build",
+            Self::SandboxStart => "sandbox_start",
+            Self::SetupHook => "setup_hook",
+            Self::Display => "display",
+            Self::Memory => "memory",
+            Self::NodeDisk => "node_disk",
+            Self::AgentCrashed => "agent_crashed",
+            Self::Store => "store",
+        }
+    }
+}
+
+impl fmt::Display for FaultClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Our failure to find out what an agent achieved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Which kind; decides whether and when it is tried again.
+    pub class: FaultClass,
+    /// What happened, with the path or id.
+    pub message: String,
+    /// The last lines of the log that shows it, if there is one; hostile until escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_tail: Option<String>,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptEnd {
+    /// It ran and was scored.
+    Verdict(Verdict),
+    /// It ran, but nothing trustworthy scored it; only the verification is done again.
+    Unverified {
+        /// What ended the agent's part.
+        ended_by: EndedBy,
+        /// Why there is no verdict.
+        reason: String,
+    },
+    /// It was stopped on a person's order.
+    Cancelled,
+    /// We failed.
+    Fault(Fault),
+}
+
+/// How an episode was settled: once and for good.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settlement {
+    /// It has a verdict.
+    Verdict(Verdict),
+    /// It ran to its end, but nothing trustworthy scored it.
+    Unverified {
+        /// What ended the agent's part.
+        ended_by: EndedBy,
+        /// Why there is no verdict.
+        reason: String,
+    },
+    /// It was cancelled before it had a verdict.
+    Cancelled,
+    /// It is out of attempts; no failure of the agent.
+    Faulted(Fault),
+}
+
+/// A settlement in one word, for tables and filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettlementKind {
+    /// A verdict: solved.
+    Passed,
+    /// A verdict: not solved.
+    Failed,
+    /// No verdict.
+    Unverified,
+    /// Stopped by a person.
+    Cancelled,
+    /// Out of attempts.
+    Faulted,
+}
+
+impl Settlement {
+    /// The settlement in one word.
+    #[must_use]
+    pub const fn kind(&self) -> SettlementKind {
+        match self {
+            Self::Verdict(verdict) if verdict.passed => SettlementKind::Passed,
+            Self::Verdict(_) => SettlementKind::Failed,
+            Self::Unverified { .. } => SettlementKind::Unverified,
+            Self::Cancelled => SettlementKind::Cancelled,
+            Self::Faulted(_) => SettlementKind::Faulted,
+        }
+    }
+}
+
+impl SettlementKind {
+    /// The word used in tables and filters.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Unverified => "unverified",
+            Self::Cancelled => "cancelled",
+            Self::Faulted => "faulted",
+        }
+    }
+}
+
+impl fmt::Display for SettlementKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,328 @@
+//! Plans: what a run needs of its benchmark, frozen when it was submitted.
+//!
+//! A plan names files by digest only, so an edited clone, or one that a node does not
+//! see, changes nothing. Plans are stored and delivered as blobs of JSON.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::agent::{AgentPlan, AgentSpec};
+use crate::budget::EpisodeBudget;
+use crate::digest::{Digest, DigestBuilder};
+use crate::ids::TaskName;
+use crate::time::Millis;
+
+/// The size of the pieces that files are stored and sent in, in bytes.
+pub const CHUNK_BYTES: usize = 2 * 1024 * 1024;
+
+/// One file, folder or link of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeEntry {
+    /// The path below the tree's root, with `/` between its parts; never absolute, no `..`.
+    pub path: String,
+    /// What is there.
+    #[serde(flatten)]
+    pub node: TreeNode,
+}
+
+/// What a tree holds at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TreeNode {
+    /// A folder.
+    Dir,
+    /// A file, in pieces of [`CHUNK_BYTES`], each a blob.
+    File {
+        /// Whether it may be executed.
+        executable: bool,
+        /// Its size in bytes.
+        size: u64,
+        /// The blobs that make it up, in order.
+        chunks: Vec<Digest>,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where it points, as written.
+        target: String,
+    },
+}
+
+/// A tree of files: the manifest of a bundle, itself a blob of JSON, sorted by path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tree {
+    /// The entries, sorted by path; parents come before what is in them.
+    pub entries: Vec<TreeEntry>,
+}
+
+/// A folder of the benchmark that is mounted into the sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountPlan {
+    /// The absolute path inside the sandbox.
+    pub target: String,
+    /// The tree that is found there.
+    pub tree: Digest,
+    /// Whether the sandbox gets a copy of its own that it may write to.
+    pub writable: bool,
+}
+
+/// An account that hooks may rely on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountPlan {
+    /// Its name.
+    pub name: String,
+    /// Its numeric id, if the spec asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Groups beside its own.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Its login shell.
+    pub shell: String,
+    /// Whether `sudo` works without a password.
+    pub sudo: bool,
+    /// Variables of its login environment.
+    #[serde(default)]
+    pub env_vars: std::collections::BTreeMap<String, String>,
+}
+
+/// What an env asks of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// Processors, in thousandths.
+    pub cpu_millis: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Graphics processors.
+    pub gpus: u32,
+}
+
+/// What becomes of a layer whose hook exits with a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HookPolicy {
+    /// It makes no layer: a fault with the end of its log.
+    #[default]
+    Strict,
+    /// It passes, and every verdict that rests on it says so.
+    Tolerate,
+}
+
+/// An env as a run needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvPlan {
+    /// The env's folder name.
+    pub name: String,
+    /// The `id` of env.json, shown to verifiers.
+    pub id: String,
+    /// What it asks of a node.
+    pub resources: Resources,
+    /// Pixels across.
+    pub width: u16,
+    /// Pixels down.
+    pub height: u16,
+    /// Whether the sandbox has a way out to the network.
+    pub net: bool,
+    /// Mounts, `/workspace/tasks` not among them: that is made for each task.
+    pub mounts: Vec<MountPlan>,
+    /// Where the tasks are seen inside, if the env mounts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks_target: Option<String>,
+    /// Accounts.
+    pub accounts: Vec<AccountPlan>,
+    /// The hook whose result is the install layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_start: Option<String>,
+    /// The hook whose result is the configure layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_start: Option<String>,
+    /// The hook that runs before each task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reset: Option<String>,
+    /// The env's own folder without its tasks, for verifiers.
+    pub files: Digest,
+    /// What becomes of a layer whose hook fails.
+    #[serde(default)]
+    pub hook_policy: HookPolicy,
+}
+
+/// How a task is scored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Scoring {
+    /// A Python function of the task's own folder.
+    Program {
+        /// The file, relative to the task's folder.
+        file: String,
+        /// The function in it.
+        function: String,
+    },
+    /// Nothing trustworthy scores it; the episode is settled as unverified.
+    None {
+        /// Why: no verifier, a stub, a mode that is not understood.
+        reason: String,
+    },
+}
+
+/// A task as a run needs it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskPlan {
+    /// Its name.
+    pub name: TaskName,
+    /// The `id` of task.json, shown to verifiers.
+    pub id: String,
+    /// What the agent is asked to do.
+    pub description: String,
+    /// Its env: the blob of an [`EnvPlan`].
+    pub env: Digest,
+    /// The task's whole folder; what the sandbox sees of it is a view without secrets.
+    pub files: Digest,
+    /// The hook that prepares the task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_task: Option<String>,
+    /// A further script that runs after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init_script: Option<String>,
+    /// The hook that exports what the verifier reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_task: Option<String>,
+    /// How long the task's hooks may run.
+    pub hook_time: Millis,
+    /// How long the screen is left alone after the export hook, at most.
+    pub export_settle: Millis,
+    /// How it is scored.
+    pub scoring: Scoring,
+    /// The `metadata` of task.json, for the verifier.
+    pub metadata: Value,
+    /// The whole of task.json, for the verifier.
+    pub spec: Value,
+}
+
+/// An episode as a worker gets it: the blob that a lease names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpisodePlan {
+    /// The task: the blob of a [`TaskPlan`].
+    pub task: Digest,
+    /// The agent, ready to start.
+    pub agent: AgentPlan,
+    /// Which repetition this is, from 0.
+    pub sample: u32,
+    /// What it may use.
+    pub budget: EpisodeBudget,
+    /// A number for whatever is random in the episode.
+    pub seed: u64,
+}
+
+/// One episode of a run as the coordinator keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpisodeEntry {
+    /// The task.
+    pub task: TaskName,
+    /// The agent: an index into [`RunPlan::agents`].
+    pub agent: u32,
+    /// Which repetition this is, from 0.
+    pub sample: u32,
+    /// The blob of the [`EpisodePlan`].
+    pub plan: Digest,
+    /// The env: an index into [`RunPlan::envs`].
+    pub env: u32,
+}
+
+/// An env of a run as the coordinator keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvEntry {
+    /// The env's folder name.
+    pub name: String,
+    /// The blob of the [`EnvPlan`].
+    pub plan: Digest,
+    /// What it asks of a node.
+    pub resources: Resources,
+}
+
+/// How often faults are tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// The most attempts of one episode that end in a fault of its own; losses that are
+    /// nobody's fault (preemption) do not count.
+    pub max_attempts: u32,
+    /// The first wait before another attempt; doubled with each further one.
+    pub backoff: Millis,
+}
+
+/// What a person asked for, frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// A name for people.
+    pub name: String,
+    /// Where the benchmark was, for people; nothing is read from there again.
+    pub benchmark: String,
+    /// The agents.
+    pub agents: Vec<AgentSpec>,
+    /// The envs.
+    pub envs: Vec<EnvEntry>,
+    /// The episodes, in the order in which they are started.
+    pub episodes: Vec<EpisodeEntry>,
+    /// How faults are tried again.
+    pub retry: RetryPolicy,
+}
+
+/// The first part of every layer key: what the bytes of a layer depend on beside the
+/// hook and its files. Bumped when the meaning of a layer's content changes.
+pub const LAYER_FORMAT: &str = "longhaul-layer-1";
+
+/// Which of an env's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerKind {
+    /// An image: what every env stands on.
+    Base,
+    /// What the pre_start hook leaves.
+    Install,
+    /// What the post_start hook leaves.
+    Configure,
+}
+
+impl LayerKind {
+    /// The name used in keys, tables and files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Install => "install",
+            Self::Configure => "configure",
+        }
+    }
+}
+
+/// The key of a layer: a digest over every input of its content.
+///
+/// `parent` is the content digest of the base image for an install layer, and the key
+/// of the install layer (or that digest, where there is none) for a configure layer;
+/// so a changed install script changes both. Tasks are hidden from env hooks and are
+/// not part of the key: otherwise an edited verifier would rebuild an env.
+#[must_use]
+pub fn layer_key(kind: LayerKind, parent: &Digest, arch: &str, overlay_driver: &str, env: &EnvPlan) -> Digest {
+    let hook = match kind {
+        LayerKind::Base => None,
+        LayerKind::Install => env.pre_start.as_deref(),
+        LayerKind::Configure => env.post_start.as_deref(),
+    };
+    let mut builder = DigestBuilder::new(LAYER_FORMAT)
+        .field("kind", kind.name())
+        .field("parent", parent.as_bytes())
+        .field("arch", arch)
+        .field("overlay", overlay_driver)
+        .field("hook", hook.unwrap_or_default())
+        .field("screen", format!("{}x{}", env.width, env.height))
+        .field("net", if env.net { "yes" } else { "no" });
+    for mount in &env.mounts {
+        builder = builder
+            .field("mount", &mount.target)
+            .field("writable", if mount.writable { "yes" } else { "no" })
+            .field("tree", mount.tree.as_bytes());
+    }
+    for account in &env.accounts {
+        // Its JSON is the canonical text of an account: fields in declared order, maps sorted.
+        builder = builder.field("account", serde_json::to_string(account).unwrap_or_default());
+    }
+    builder.field("policy", format!("{:?}", env.hook_policy)).finish()
+}

@@ -1,0 +1,74 @@
+//! Steps: the records that a trajectory is made of.
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent::Answer;
+use crate::digest::Digest;
+use crate::time::{Millis, Timestamp};
+
+/// A screenshot: where its PNG is, and how large the screen is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Screenshot {
+    /// The blob with the PNG.
+    pub png: Digest,
+    /// Pixels across.
+    pub width: u16,
+    /// Pixels down.
+    pub height: u16,
+}
+
+/// What became of one action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionOutcome {
+    /// It was injected whole.
+    Done,
+    /// It was refused (unknown key, bad value, unknown key name) or the display failed.
+    Error(String),
+}
+
+/// One step: an answer of the agent, what became of its actions, and the screen after
+/// them. Step 0 has no answer: it is the first observation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The number, from 0 for the first observation.
+    pub number: u32,
+    /// When the step was complete.
+    pub at: Timestamp,
+    /// The agent's answer; absent in step 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Answer>,
+    /// One outcome for each action of the answer.
+    #[serde(default)]
+    pub outcomes: Vec<ActionOutcome>,
+    /// The screen at rest after the actions.
+    pub screen: Screenshot,
+    /// Whether the screen came to rest before the limit of the rest rule.
+    pub rested: bool,
+    /// Where the step's time went.
+    pub timing: StepTiming,
+}
+
+/// Where the time of a step went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepTiming {
+    /// The agent's thinking.
+    pub agent: Millis,
+    /// Injecting the actions, waits that were asked for included.
+    pub inject: Millis,
+    /// Until the screen was at rest.
+    pub rest: Millis,
+    /// Capturing and encoding.
+    pub capture: Millis,
+}
+
+impl StepRecord {
+    /// The digest by which a repeated step is known to be the same.
+    ///
+    /// # Errors
+    ///
+    /// The record holds something that JSON cannot express; none of its fields can.
+    pub fn digest(&self) -> Result<Digest, serde_json::Error> {
+        serde_json::to_vec(self).map(|bytes| Digest::of(&bytes))
+    }
+}

@@ -1,0 +1,1 @@
+//! The `longhaul` command: its library, so that tests can reach its parts.

@@ -1,0 +1,1 @@
+//! Whole-system tests: real processes, real Apptainer. The harness they share.
