@@ -1,1 +1,26 @@
-//! x
+//! The coordinator: gRPC services around the engine and the store.
+//!
+//! ```text
+//! workers ── sessions ─┐             ┌─ store (one writer thread, group commit)
+//! clients ── control ──┼─ mailbox ─ actor ─ engine (pure)
+//! signals, timers ─────┘             └─ sessions' outgoing channels, followers
+//! ```
+//!
+//! Invariants: the actor alone touches the engine; no effect and no answer before its
+//! event is durable; a failed append stops the process; steps and blobs go to the store
+//! without the actor, and are acknowledged only once they are synced.
+
+mod access;
+mod actor;
+mod auth;
+mod blobs;
+mod control;
+mod message;
+mod project;
+mod server;
+mod session;
+pub mod view;
+
+pub use access::{ACCESS_FILE, ACCESS_FOLDER, AccessFolder, AccessFolderError, LOCAL_ACCESS_FILE, socket_path};
+pub use actor::ActorError;
+pub use server::{Config, Coordinator, Listen, StartError};

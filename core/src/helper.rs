@@ -3,7 +3,9 @@
 //! Over a unix socket; one connection carries one request at a time, and several
 //! connections may be open. A frame is a 4-byte big-endian length, one kind byte
 //! (`J` JSON, `D` data), and that many bytes. A request is one `J` frame; what
-//! follows it is said at each request. The length is at most [`MAX_FRAME`].
+//! follows it is said at each request. The length is at most [`MAX_FRAME`]. A stream of
+//! data that breaks off inside the sandbox ends with a `J` frame (`Failed`) in place of
+//! the empty data frame.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +36,26 @@ pub const HELPER_SOCKETS: &str = "/opt/longhaul/run";
 /// The sandbox's own accounts cannot open it.
 pub const CONTROL_SOCKET: &str = "control.sock";
 
+/// The bytes before a frame's content: its length and kind.
+pub const FRAME_HEADER: usize = 5;
+
+/// A frame's header, or nothing if `length` is over [`MAX_FRAME`].
+#[must_use]
+pub fn frame_header(kind: u8, length: usize) -> Option<[u8; FRAME_HEADER]> {
+    let length = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME)?;
+    let [a, b, c, d] = length.to_be_bytes();
+    Some([a, b, c, d, kind])
+}
+
+/// Kind and length of the frame behind `header`, or nothing if it is too long or of no
+/// known kind.
+#[must_use]
+pub fn parse_frame_header(header: [u8; FRAME_HEADER]) -> Option<(u8, usize)> {
+    let [a, b, c, d, kind] = header;
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?;
+    (length <= MAX_FRAME && matches!(kind, FRAME_JSON | FRAME_DATA)).then_some((kind, length))
+}
+
 /// A process as the helper sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
@@ -63,7 +85,8 @@ pub struct CommandSpec {
     /// A file inside that gets stdout and stderr; else they are sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log_file: Option<String>,
-    /// After this long its process group gets TERM, and KILL two seconds later.
+    /// After this long its process group gets TERM, and KILL two seconds later; 0 is no
+    /// limit. A caller that hangs up ends it likewise.
     pub limit_millis: u64,
     /// At most this much output is sent back (the end of it), in bytes.
     pub output_limit: usize,
@@ -82,6 +105,8 @@ pub enum HelperRequest {
         /// Pixels down.
         height: u16,
     },
+    /// How is the display? Answer: `Display`.
+    Display,
     /// Run a command to its end (its background children may live on). Answer: `Exited`.
     Run(CommandSpec),
     /// Read a file. Answer: `File`, then data frames, the last one empty.
@@ -95,7 +120,8 @@ pub enum HelperRequest {
         /// The absolute path inside.
         path: String,
     },
-    /// Pack a file or folder as a tar stream. Answer: `File` (size 0), then data frames.
+    /// Pack a file or folder as a tar stream, its entries below the path's last part.
+    /// Answer: `File` (size 0), then data frames.
     ReadTree {
         /// The absolute path inside.
         path: String,
@@ -146,6 +172,8 @@ pub enum HelperAnswer {
         /// Its size in bytes.
         size: u64,
     },
+    /// The display's state.
+    Display(DisplayState),
     /// Processes.
     Processes {
         /// In the order of their ids.
@@ -165,6 +193,21 @@ pub enum HelperAnswer {
     },
 }
 
+/// How the display is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum DisplayState {
+    /// It was not asked for.
+    Off,
+    /// It runs.
+    Up,
+    /// It ended by itself.
+    Died {
+        /// The end of its log; hostile until escaped.
+        log: String,
+    },
+}
+
 /// The kinds of failure that callers tell apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -179,4 +222,18 @@ pub enum HelperFailure {
     BadRequest,
     /// Anything else.
     Other,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_bounded_and_of_a_known_kind() {
+        let header = frame_header(FRAME_DATA, 70_000).expect("fits");
+        assert_eq!(parse_frame_header(header), Some((FRAME_DATA, 70_000)));
+        assert_eq!(frame_header(FRAME_JSON, MAX_FRAME + 1), None);
+        assert_eq!(parse_frame_header([0xff, 0, 0, 0, FRAME_DATA]), None);
+        assert_eq!(parse_frame_header([0, 0, 0, 1, b'X']), None);
+    }
 }

@@ -18,4 +18,5 @@ pub mod v1 {
     tonic::include_proto!("longhaul.v1");
 }
 
+pub mod access;
 pub mod convert;

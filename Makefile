@@ -1,0 +1,37 @@
+# `make` alone lists the targets. Everything is built in one folder outside the clone, with
+# one profile and one flag set (.cargo/config.toml), so that RocksDB is compiled once.
+
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/longhaul/target
+export CARGO_TERM_COLOR ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all bench lint deps build corpus
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: ## Install what it needs, build, run the example benchmark, show the verdicts
+	@scripts/demo
+
+test: ## Install what it needs, check, and run every test that fits into CI
+	@scripts/test
+
+test-all: ## The same, and the long sets
+	@scripts/test --all
+
+bench: ## Measure, and print the figures of docs/performance.md
+	@scripts/bench $(ARGS)
+
+lint: ## Check the formatting, clippy without warnings, the licences of dependencies
+	@scripts/lint
+
+deps: ## Install what is missing (Debian 12; as root)
+	@scripts/deps
+
+build: ## Build the program; prints where it is
+	@scripts/deps build
+	@cargo build --locked --workspace --bin longhaul
+	@echo "$(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/debug/longhaul"
+
+corpus: ## CLONE=path [ARGS=...]: run envs of a clone of Gym-Anything, and write docs/reach.md
+	@scripts/corpus "$(CLONE)" $(ARGS)

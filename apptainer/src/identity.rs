@@ -1,0 +1,218 @@
+//! Who a process is, so that nobody else is ever taken for it.
+//!
+//! A pid alone is reused. A process is known by its pid, its start time, the boot and the
+//! pid namespace that both were read in.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// The identity of a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Its id.
+    pub pid: i32,
+    /// When it started, in clock ticks since the boot.
+    pub start_ticks: u64,
+    /// The boot that it started in.
+    pub boot_id: String,
+    /// The pid namespace that `pid` is meant in, by inode number.
+    pub pid_namespace: u64,
+}
+
+impl ProcessIdentity {
+    /// The identity of the process that has this id now; nothing if there is none.
+    pub fn of(pid: i32) -> io::Result<Option<Self>> {
+        let Some(stat) = Stat::read(pid) else { return Ok(None) };
+        Ok(Some(Self { pid, start_ticks: stat.start_ticks, boot_id: boot_id()?, pid_namespace: pid_namespace()? }))
+    }
+
+    /// The identity of this process.
+    pub fn own() -> io::Result<Self> {
+        let pid = i32::try_from(std::process::id()).map_err(io::Error::other)?;
+        Self::of(pid)?.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "/proc does not show this process"))
+    }
+
+    /// Whether this identity can be looked for from here: same boot, same pid namespace.
+    pub fn is_visible(&self) -> io::Result<bool> {
+        Ok(self.boot_id == boot_id()? && self.pid_namespace == pid_namespace()?)
+    }
+
+    /// Whether the process still runs (one that ended and was not reaped does not).
+    pub fn is_alive(&self) -> io::Result<bool> {
+        Ok(self.is_visible()? && Stat::read(self.pid).is_some_and(|stat| stat.start_ticks == self.start_ticks))
+    }
+
+    /// Sends it a signal, if it is still the same process. The check and the signal are
+    /// two calls; the few microseconds between them are what a pid would have to be
+    /// reused in.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        if self.is_alive()? {
+            match kill(Pid::from_raw(self.pid), signal) {
+                Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The running boot's id.
+pub fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+}
+
+/// The inode of this process's pid namespace.
+pub fn pid_namespace() -> io::Result<u64> {
+    Ok(fs::metadata("/proc/self/ns/pid")?.ino())
+}
+
+/// What is used of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    parent: i32,
+    start_ticks: u64,
+}
+
+impl Stat {
+    /// Reads it; nothing for a process that ended, reaped or not.
+    fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name stands in brackets and may itself hold brackets and blanks.
+        let (_, fields) = text.rsplit_once(") ")?;
+        let mut fields = fields.split_ascii_whitespace();
+        if matches!(fields.next()?, "Z" | "X") {
+            return None;
+        }
+        let parent = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(17)?.parse().ok()?;
+        Some(Self { parent, start_ticks })
+    }
+}
+
+fn all_pids() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A process and all that descend from it, parents first; empty if it is gone.
+#[must_use]
+pub fn tree(root: i32) -> Vec<i32> {
+    let parents: HashMap<i32, i32> = all_pids().filter_map(|pid| Some((pid, Stat::read(pid)?.parent))).collect();
+    if !parents.contains_key(&root) {
+        return Vec::new();
+    }
+    let mut found = vec![root];
+    let mut known = HashSet::from([root]);
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        at += 1;
+        for (&pid, &its_parent) in &parents {
+            if its_parent == parent && known.insert(pid) {
+                found.push(pid);
+            }
+        }
+    }
+    found
+}
+
+/// Every process that carries `NAME=value` in the environment it was started with. One
+/// that may not be looked at is not ours.
+#[must_use]
+pub fn with_variable(name: &str, value: &str) -> Vec<ProcessIdentity> {
+    let wanted = format!("{name}={value}");
+    all_pids()
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()))
+        })
+        .filter_map(|pid| ProcessIdentity::of(pid).ok().flatten())
+        .collect()
+}
+
+/// Every process in whose view of the file system a folder of this name is mounted, or one
+/// above it that ends so. Apptainer's FUSE processes carry nothing else that names the
+/// container they serve: their environment is empty and their command lines are all alike.
+#[must_use]
+pub fn with_mount(name: &str) -> Vec<ProcessIdentity> {
+    let ending = format!("/{name}");
+    let is_it = |root: &str| root.ends_with(&ending) || root.contains(&format!("{ending}/"));
+    all_pids()
+        .filter(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/mountinfo"))
+                .is_ok_and(|mounts| mounts.lines().filter_map(|line| line.split(' ').nth(3)).any(is_it))
+        })
+        .filter_map(|pid| ProcessIdentity::of(pid).ok().flatten())
+        .collect()
+}
+
+/// The id, out here, of the first process of a pid namespace among `pids`.
+#[must_use]
+pub fn first_of_namespace(pids: &[i32]) -> Option<i32> {
+    pids.iter().copied().find(|pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .is_some_and(|ids| ids.split_whitespace().count() > 1 && ids.split_whitespace().last() == Some("1"))
+    })
+}
+
+/// The proportional memory of these processes in MiB: pages that several share count in
+/// parts, so that sums over sandboxes are right.
+#[must_use]
+pub fn memory_mib(pids: &[i32]) -> u64 {
+    let kib: u64 = pids
+        .iter()
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok())
+        .filter_map(|text| pss_kib(&text))
+        .sum();
+    kib / 1024
+}
+
+fn pss_kib(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("Pss:"))?.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_stat_line_is_read_whatever_the_name() {
+        let tail = "S 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        let stat = Stat::parse(&format!("42 (a) b (c)) {tail}")).expect("reads");
+        assert_eq!((stat.parent, stat.start_ticks), (7, 987_654));
+        assert_eq!(Stat::parse(&format!("42 (x) {}", tail.replacen('S', "Z", 1))), None, "a zombie is gone");
+        assert_eq!(Stat::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_is_itself_only_while_it_runs() {
+        let mut child = Command::new("sleep").arg("600").env("LONGHAUL_TEST_MARK", "m1").spawn().expect("starts");
+        let pid = i32::try_from(child.id()).expect("a pid");
+        let identity = ProcessIdentity::of(pid).expect("reads").expect("runs");
+        assert!(identity.is_alive().expect("reads"));
+        let other = ProcessIdentity { start_ticks: identity.start_ticks + 1, ..identity.clone() };
+        assert!(!other.is_alive().expect("reads"), "a reused pid is someone else");
+        let elsewhere = ProcessIdentity { boot_id: "another boot".into(), ..other.clone() };
+        assert!(!elsewhere.is_alive().expect("reads"));
+        other.signal(Signal::SIGKILL).expect("does nothing");
+        let own = i32::try_from(std::process::id()).expect("a pid");
+        assert!(tree(own).contains(&pid));
+        while !with_variable("LONGHAUL_TEST_MARK", "m1").contains(&identity) {}
+        assert!(memory_mib(&[own]) > 0);
+        identity.signal(Signal::SIGKILL).expect("signals");
+        child.wait().expect("ends");
+        assert!(!identity.is_alive().expect("reads"));
+    }
+}

@@ -1,0 +1,235 @@
+//! What events do to the state: the only place that changes it.
+//!
+//! Total: an event that does not fit the state changes nothing. The engine emits none
+//! such, and a journal that holds one is not made worse by reading it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::ids::{AttemptId, EpisodeId, WorkerId};
+use longhaul_core::outcome::{AttemptEnd, FaultClass};
+use longhaul_core::time::{Millis, Timestamp};
+
+use crate::engine::Engine;
+use crate::event::Event;
+use crate::lease::LeaseRef;
+use crate::state::{
+    Cancellation, Episode, EpisodeState, ForgottenRun, Layer, LayerState, Lease, PastAttempt, PastEnd, Run, Worker,
+};
+
+impl Engine {
+    /// Applies one event of the journal, new or old.
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::CoordinatorRestarted { at } => {
+                self.state.workers.values_mut().for_each(|worker| worker.session = None);
+                self.volatile.forgive(*at);
+            }
+            Event::RunSubmitted { at, run, digest, plan } => {
+                let queued = EpisodeState::Queued { since: *at, delay: Millis(0) };
+                let episodes =
+                    plan.episodes.iter().map(|_| Episode { state: queued.clone(), past: Vec::new() }).collect();
+                let record = Run {
+                    plan: plan.clone(),
+                    digest: *digest,
+                    submitted_at: *at,
+                    cancelled: None,
+                    settled_at: None,
+                    open: u32::try_from(plan.episodes.len()).unwrap_or(u32::MAX),
+                    episodes,
+                };
+                if self.state.runs.insert(*run, record).is_none() {
+                    self.state.order.push(*run);
+                }
+            }
+            Event::RunCancelled { at, run, by } => {
+                if let Some(run) = self.state.runs.get_mut(run) {
+                    run.cancelled = Some(Cancellation { at: *at, by: by.clone() });
+                }
+            }
+            Event::RunSettled { at, run } => {
+                if let Some(run) = self.state.runs.get_mut(run) {
+                    run.settled_at = Some(*at);
+                }
+                self.state.layers.retain(|_, layer| match &mut layer.state {
+                    LayerState::Failed { runs, .. } => {
+                        runs.remove(run);
+                        !runs.is_empty()
+                    }
+                    LayerState::Building { .. } | LayerState::Ready { .. } => true,
+                });
+            }
+            Event::RunForgotten { run, .. } => {
+                if let Some(record) = self.state.runs.remove(run) {
+                    self.state.order.retain(|known| known != run);
+                    let kept = ForgottenRun { digest: record.digest, summary: record.summary(*run) };
+                    self.state.forgotten.insert(*run, kept);
+                }
+            }
+            Event::WorkerConnected { at, worker, session, profile, live } => {
+                self.state.workers.entry(*worker).and_modify(|known| known.session = Some(*session)).or_insert_with(
+                    || Worker {
+                        profile: profile.clone(),
+                        joined_at: *at,
+                        session: Some(*session),
+                        draining: None,
+                        leases: BTreeMap::new(),
+                    },
+                );
+                self.volatile.seen.insert(*worker, *at);
+                for lease in live {
+                    if self.state.holder(*lease) == Some(*worker) {
+                        self.volatile.renewed.insert(lease.attempt, *at);
+                    }
+                }
+            }
+            Event::WorkerDisconnected { worker, .. } => {
+                if let Some(worker) = self.state.workers.get_mut(worker) {
+                    worker.session = None;
+                }
+            }
+            Event::WorkerDraining { worker, reason, .. } => {
+                if let Some(worker) = self.state.workers.get_mut(worker) {
+                    worker.draining = Some(reason.clone());
+                }
+            }
+            Event::WorkerGone { worker, .. } => {
+                self.state.workers.remove(worker);
+                self.volatile.seen.remove(worker);
+                for layer in self.state.layers.values_mut() {
+                    match &mut layer.state {
+                        LayerState::Building { waiters, .. } => waiters.retain(|waiter| waiter != worker),
+                        LayerState::Ready { told, .. } => {
+                            told.remove(worker);
+                        }
+                        LayerState::Failed { .. } => {}
+                    }
+                }
+            }
+            Event::LeaseGranted { at, lease, worker, reserved } => {
+                self.state.last_epoch = self.state.last_epoch.max(lease.epoch);
+                let LeaseRef { attempt, epoch } = *lease;
+                let active = EpisodeState::Active { number: attempt.number, epoch, worker: *worker, since: *at };
+                if let Some(record) = self.state.workers.get_mut(worker) {
+                    record.leases.insert(attempt, Lease { epoch, since: *at, reserved: *reserved });
+                }
+                if let Some(episode) = self.episode_mut(attempt.episode) {
+                    episode.state = active;
+                    self.volatile.renewed.insert(attempt, *at);
+                }
+            }
+            Event::AttemptEnded { at, lease, worker, end, .. } => {
+                if is_past_the_layers(end)
+                    && let Some(env) = self.state.env_of(lease.attempt.episode).map(|env| env.plan)
+                {
+                    self.state.proven.insert(env);
+                }
+                self.end_attempt(*at, lease.attempt, *worker, PastEnd::of(end));
+            }
+            Event::AttemptLost { at, lease, worker, fault } => {
+                self.end_attempt(*at, lease.attempt, *worker, PastEnd::Lost(fault.class));
+            }
+            Event::EpisodeRequeued { at, episode, delay } => {
+                if let Some(Episode { state: state @ EpisodeState::Queued { .. }, .. }) = self.episode_mut(*episode) {
+                    *state = EpisodeState::Queued { since: *at, delay: *delay };
+                }
+            }
+            Event::EpisodeSettled { at, episode, settlement } => {
+                let Some(record) = self.episode_mut(*episode) else { return };
+                if !matches!(record.state, EpisodeState::Queued { .. }) {
+                    return;
+                }
+                record.state = EpisodeState::Settled { at: *at, settlement: settlement.clone() };
+                if let Some(run) = self.state.runs.get_mut(&episode.run) {
+                    run.open = run.open.saturating_sub(1);
+                }
+            }
+            Event::LayerClaimed { .. }
+            | Event::LayerAwaited { .. }
+            | Event::LayerAnswered { .. }
+            | Event::LayerReleased { .. }
+            | Event::LayerReady { .. }
+            | Event::LayerFailed { .. } => self.apply_to_layers(event),
+        }
+    }
+
+    fn apply_to_layers(&mut self, event: &Event) {
+        match event {
+            Event::LayerClaimed { at, key, kind, env, worker } => {
+                let building = |waiters| LayerState::Building { worker: *worker, since: *at, waiters };
+                match self.state.layers.get_mut(key).map(|layer| &mut layer.state) {
+                    Some(LayerState::Building { worker: builder, .. }) if builder == worker => {}
+                    Some(LayerState::Building { worker: builder, since, waiters }) => {
+                        *builder = *worker;
+                        *since = *at;
+                        waiters.retain(|waiter| waiter != worker);
+                    }
+                    Some(state) => *state = building(Vec::new()),
+                    None => {
+                        let layer = Layer { kind: *kind, env: env.clone(), state: building(Vec::new()) };
+                        self.state.layers.insert(*key, layer);
+                    }
+                }
+            }
+            Event::LayerAwaited { key, worker, .. } => {
+                if let Some(LayerState::Building { waiters, .. }) =
+                    self.state.layers.get_mut(key).map(|layer| &mut layer.state)
+                    && !waiters.contains(worker)
+                {
+                    waiters.push(*worker);
+                }
+            }
+            Event::LayerAnswered { key, worker, .. } => {
+                if let Some(LayerState::Ready { told, .. }) =
+                    self.state.layers.get_mut(key).map(|layer| &mut layer.state)
+                {
+                    told.insert(*worker);
+                }
+            }
+            Event::LayerReleased { key, .. } => {
+                self.state.layers.remove(key);
+            }
+            Event::LayerReady { at, key, kind, env, info, worker, waiters, .. } => {
+                let known = |worker: &&WorkerId| self.state.workers.contains_key(*worker);
+                let told: BTreeSet<_> = waiters.iter().chain([worker]).filter(known).copied().collect();
+                let state = LayerState::Ready { at: *at, info: *info, told };
+                self.state.layers.insert(*key, Layer { kind: *kind, env: env.clone(), state });
+            }
+            Event::LayerFailed { at, key, kind, env, fault, runs, .. } => {
+                let runs = runs.iter().copied().collect();
+                let state = LayerState::Failed { at: *at, fault: fault.clone(), runs };
+                self.state.layers.insert(*key, Layer { kind: *kind, env: env.clone(), state });
+            }
+            _ => {}
+        }
+    }
+
+    fn episode_mut(&mut self, id: EpisodeId) -> Option<&mut Episode> {
+        self.state.runs.get_mut(&id.run)?.episodes.get_mut(usize::try_from(id.index).ok()?)
+    }
+
+    /// Takes an attempt from its worker. Its episode waits until the next event of the
+    /// batch says what becomes of it.
+    fn end_attempt(&mut self, at: Timestamp, attempt: AttemptId, worker: WorkerId, end: PastEnd) {
+        let Some(record) = self.state.workers.get_mut(&worker) else { return };
+        let Some(lease) = record.leases.remove(&attempt) else { return };
+        self.volatile.renewed.remove(&attempt);
+        let hostname = record.profile.hostname.clone();
+        let past = PastAttempt { epoch: lease.epoch, worker, hostname, granted_at: lease.since, ended_at: at, end };
+        if let Some(episode) = self.episode_mut(attempt.episode) {
+            episode.past.push(past);
+            episode.state = EpisodeState::Queued { since: at, delay: Millis(0) };
+        }
+    }
+}
+
+/// Whether an attempt that ended so had all its layers: then its env is warm.
+const fn is_past_the_layers(end: &AttemptEnd) -> bool {
+    match end {
+        AttemptEnd::Verdict(_) | AttemptEnd::Unverified { .. } => true,
+        AttemptEnd::Cancelled => false,
+        AttemptEnd::Fault(fault) => matches!(
+            fault.class,
+            FaultClass::SetupHook | FaultClass::Display | FaultClass::Memory | FaultClass::AgentCrashed
+        ),
+    }
+}

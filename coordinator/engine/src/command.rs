@@ -1,0 +1,226 @@
+//! Commands: what the shell asks of the engine, and why it may be refused.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, Epoch, RunId, WorkerId};
+use longhaul_core::outcome::{AttemptEnd, Fault};
+use longhaul_core::plan::{LayerKind, RunPlan};
+use longhaul_core::time::Millis;
+use serde::{Deserialize, Serialize};
+
+use crate::lease::LeaseRef;
+use crate::state::{LayerInfo, WorkerProfile};
+
+/// Something that happened outside, or that a person asked for. The time is an
+/// argument of [`Engine::decide`](crate::Engine::decide), beside the command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// The journal was replayed and no session is open: to be given once at every
+    /// start, before anything else. Every live lease gets its full time again.
+    CoordinatorRestarted,
+    /// A person submits a run. The same run twice is accepted and changes nothing.
+    SubmitRun {
+        /// The id, made by the client.
+        run: RunId,
+        /// What is asked for.
+        plan: RunPlan,
+        /// The blob that the plan was read from.
+        digest: Digest,
+    },
+    /// A person cancels a run. Accepted and without effect if it has settled.
+    CancelRun {
+        /// The run.
+        run: RunId,
+        /// Who asked, for people.
+        by: String,
+    },
+    /// The store has all of a settled run; the engine keeps its summary only.
+    ForgetRun {
+        /// The run.
+        run: RunId,
+    },
+    /// A worker said hello. Also when it was connected already: the new session counts.
+    WorkerConnected {
+        /// The worker.
+        worker: WorkerId,
+        /// Tells this session from earlier ones of the same worker; any number that
+        /// the shell does not use twice between two restarts.
+        session: u64,
+        /// What it has and where it is.
+        profile: WorkerProfile,
+        /// The attempts that it holds: running, parked, or ended without an
+        /// acknowledgement of that end.
+        live: Vec<LeaseRef>,
+    },
+    /// A session is over. Its leases live on until they run out.
+    WorkerDisconnected {
+        /// The worker.
+        worker: WorkerId,
+        /// Which session; one that was replaced changes nothing.
+        session: u64,
+    },
+    /// A worker gives back all that it holds; it has stopped its agents before saying so.
+    WorkerLeaving {
+        /// The worker.
+        worker: WorkerId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A worker is to finish what it has and take nothing new.
+    DrainWorker {
+        /// The worker.
+        worker: WorkerId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// An attempt ended. The shell has made sure that the store has all its steps.
+    AttemptEnded {
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// How it ended.
+        end: AttemptEnd,
+        /// How many steps it has, the first observation included.
+        steps: u32,
+    },
+    /// A worker lacks a layer and asks whether it may build it. Repeated after every
+    /// hello for as long as the question is open.
+    ClaimLayer {
+        /// The worker.
+        worker: WorkerId,
+        /// The layer's key.
+        key: Digest,
+        /// Which of the env's layers.
+        kind: LayerKind,
+        /// The env's folder name.
+        env: String,
+    },
+    /// A worker built a layer, found it, or failed to build it.
+    ReportLayer {
+        /// The worker.
+        worker: WorkerId,
+        /// The layer's key.
+        key: Digest,
+        /// Which of the env's layers.
+        kind: LayerKind,
+        /// The env's folder name.
+        env: String,
+        /// What came of it.
+        outcome: LayerOutcome,
+    },
+    /// Time passed: leases may have run out, episodes may be due, workers may be free.
+    Tick,
+}
+
+/// What came of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerOutcome {
+    /// It is there.
+    Ready {
+        /// Its content.
+        info: LayerInfo,
+        /// Whether it was built now, or found in the layer folder.
+        built: bool,
+        /// How long building took.
+        took: Millis,
+    },
+    /// It is not. A fault of the class `LayerBuild` is the hook's own failure and is not
+    /// tried again for the runs that wanted it; any other is the worker's bad luck.
+    Failed(Fault),
+}
+
+/// Why a command is refused. Nothing changes then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// No such run.
+    #[error("run {run} is not known")]
+    UnknownRun {
+        /// The run named.
+        run: RunId,
+    },
+    /// The id names another run.
+    #[error("run {run} exists already with another plan ({known}, not {given})")]
+    RunIdTaken {
+        /// The run named.
+        run: RunId,
+        /// The plan that it has.
+        known: Digest,
+        /// The plan that was given.
+        given: Digest,
+    },
+    /// The plan contradicts itself.
+    #[error("the plan of run {run} cannot be used: {problem}")]
+    BadPlan {
+        /// The run named.
+        run: RunId,
+        /// What is wrong with it.
+        problem: PlanProblem,
+    },
+    /// A run with open episodes cannot be forgotten.
+    #[error("run {run} has {open} episodes that are not settled")]
+    RunNotSettled {
+        /// The run named.
+        run: RunId,
+        /// How many are open.
+        open: u32,
+    },
+    /// The worker has not said hello, or was given up; it has to say hello (again).
+    #[error("worker {worker} is not known")]
+    UnknownWorker {
+        /// The worker named.
+        worker: WorkerId,
+    },
+    /// A worker that is another than before under the same id.
+    #[error("worker {worker} came back with other resources than it holds leases for")]
+    WorkerChanged {
+        /// The worker named.
+        worker: WorkerId,
+    },
+    /// There never was such an attempt.
+    #[error("attempt {attempt} is not known")]
+    UnknownAttempt {
+        /// The attempt named.
+        attempt: AttemptId,
+    },
+    /// The lease is over: the report is kept as data by whoever likes to, and decides nothing.
+    #[error("attempt {attempt} is not held under epoch {epoch}")]
+    StaleEpoch {
+        /// The attempt named.
+        attempt: AttemptId,
+        /// The epoch given.
+        epoch: Epoch,
+        /// The epoch under which it is held, if it is.
+        current: Option<Epoch>,
+    },
+}
+
+/// How a plan contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanProblem {
+    /// Nothing to do.
+    #[error("it has no episodes")]
+    NoEpisodes,
+    /// More than an index can count.
+    #[error("it has more than {} episodes", u32::MAX)]
+    TooManyEpisodes,
+    /// An episode names an agent that is not there.
+    #[error("episode {episode} names agent {agent} of {agents}")]
+    NoSuchAgent {
+        /// The episode's index.
+        episode: u32,
+        /// The agent's index.
+        agent: u32,
+        /// How many there are.
+        agents: usize,
+    },
+    /// An episode names an env that is not there.
+    #[error("episode {episode} names env {env} of {envs}")]
+    NoSuchEnv {
+        /// The episode's index.
+        episode: u32,
+        /// The env's index.
+        env: u32,
+        /// How many there are.
+        envs: usize,
+    },
+}

@@ -1,0 +1,73 @@
+//! Decisions: from a command and the state to events, without changing anything.
+
+mod draft;
+mod layers;
+mod placement;
+mod retry;
+mod runs;
+mod workers;
+
+pub(crate) use placement::Demand;
+
+use longhaul_core::outcome::{Fault, FaultClass};
+use longhaul_core::time::Timestamp;
+
+use crate::command::{Command, Rejection};
+use crate::engine::Engine;
+use crate::event::{Departure, Event};
+use draft::Draft;
+
+impl Engine {
+    /// Decides a command. Pure: the caller applies what comes of it, or uses
+    /// [`Self::step`].
+    ///
+    /// # Errors
+    ///
+    /// The command is refused, and nothing is to be changed.
+    pub fn decide(&self, now: Timestamp, command: Command) -> Result<Vec<Event>, Rejection> {
+        let mut draft = Draft::new(self, now);
+        match command {
+            Command::CoordinatorRestarted => {
+                let at = draft.at;
+                draft.push(Event::CoordinatorRestarted { at });
+            }
+            Command::SubmitRun { run, plan, digest } => draft.submit_run(run, plan, digest)?,
+            Command::CancelRun { run, by } => draft.cancel_run(run, by)?,
+            Command::ForgetRun { run } => draft.forget_run(run)?,
+            Command::WorkerConnected { worker, session, profile, live } => {
+                draft.connect(worker, session, profile, live)?;
+            }
+            Command::WorkerDisconnected { worker, session } => draft.disconnect(worker, session),
+            Command::WorkerLeaving { worker, reason } => draft.leave(worker, reason),
+            Command::DrainWorker { worker, reason } => draft.drain(worker, reason)?,
+            Command::AttemptEnded { lease, end, steps } => draft.end_of_attempt(lease, end, steps)?,
+            Command::ClaimLayer { worker, key, kind, env } => draft.claim_layer(worker, key, kind, env)?,
+            Command::ReportLayer { worker, key, kind, env, outcome } => {
+                draft.report_layer(worker, key, kind, env, outcome);
+            }
+            Command::Tick => self.tick(&mut draft),
+        }
+        Ok(draft.finish())
+    }
+
+    /// First what is over, and only when nothing is, what can be started: so that what
+    /// is placed is placed on the state that the endings leave.
+    fn tick(&self, draft: &mut Draft<'_>) {
+        let clock = self.volatile.clock;
+        let over = |end: Option<Timestamp>| end.is_some_and(|end| end <= clock);
+        for (worker, lease, _) in self.state.leases() {
+            if over(self.lease_end(lease.attempt)) {
+                let message = format!("the lease was not renewed for {}", self.settings.grace());
+                draft.lose(worker, lease, Fault { class: FaultClass::WorkerLost, message, log_tail: None });
+            }
+        }
+        for (id, worker) in &self.state.workers {
+            if over(self.worker_end(*id, worker)) {
+                draft.depart(*id, Departure::Lost);
+            }
+        }
+        if draft.is_empty() {
+            self.place(draft);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Effects: what the shell must do once the events behind them are durable.
+//!
+//! Every effect may be carried out twice, and late: a worker ignores a lease that it
+//! knows, a revoke of what it does not hold, an answer that it did not wait for. An
+//! effect for a worker without a session is dropped; what is still owed then is sent
+//! when that worker says hello.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::outcome::{Fault, Settlement};
+use serde::{Deserialize, Serialize};
+
+use crate::lease::LeaseRef;
+use crate::state::LayerInfo;
+
+/// One instruction to the shell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Answer a hello: always the first thing sent on a session.
+    Welcome {
+        /// The worker.
+        worker: WorkerId,
+        /// The session that it is for.
+        session: u64,
+        /// Of the attempts that it named, those that are not its own (any more).
+        stale: Vec<LeaseRef>,
+    },
+    /// Give a worker a lease.
+    SendLease {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// The blob of the episode's plan.
+        plan: Digest,
+    },
+    /// Tell a worker to stop an attempt.
+    SendRevoke {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Why.
+        reason: RevokeReason,
+    },
+    /// Tell a worker to finish what it has and to take nothing new.
+    SendDrain {
+        /// The worker.
+        worker: WorkerId,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Answer a claim of a layer.
+    SendLayerAnswer {
+        /// The worker.
+        worker: WorkerId,
+        /// The layer's key.
+        key: Digest,
+        /// The answer.
+        answer: LayerAnswer,
+    },
+    /// End a worker's session, if it has one: it was given up, and has to say hello again.
+    CloseSession {
+        /// The worker.
+        worker: WorkerId,
+    },
+    /// Tell whoever follows.
+    Publish(Notice),
+}
+
+/// Why an attempt is to be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RevokeReason {
+    /// A person cancelled the run; the worker reports the attempt's end.
+    Cancelled,
+    /// The lease is over; nothing that the worker says about it counts.
+    Stale,
+}
+
+/// What a worker that asked for a layer is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerAnswer {
+    /// Build it (after looking in the layer folder once more), and report, whatever happens.
+    Build,
+    /// Another worker builds it; a further answer follows.
+    Wait,
+    /// It is there. A worker that cannot find it asks again, and is told to build it.
+    Ready(LayerInfo),
+    /// Its hook failed; it is not tried again in this run.
+    Failed(Fault),
+}
+
+/// Something that people who follow want to hear of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Notice {
+    /// Counts or live attempts of a run changed.
+    RunChanged(RunId),
+    /// An episode was settled.
+    EpisodeSettled {
+        /// The episode.
+        episode: EpisodeId,
+        /// How.
+        settlement: Settlement,
+    },
+    /// The last episode of a run was settled.
+    RunSettled(RunId),
+    /// A worker came, went or changed.
+    WorkerChanged(WorkerId),
+    /// A layer is being built, is ready, or failed.
+    LayerChanged(Digest),
+}

@@ -1,0 +1,210 @@
+//! Questions: what runs, where, and why something waits.
+
+use std::fmt;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::plan::{LayerKind, Resources};
+use longhaul_core::time::{Millis, Timestamp};
+
+use crate::decide::Demand;
+use crate::engine::Engine;
+use crate::lease::LeaseRef;
+use crate::state::{Episode, EpisodeState, Layer, LayerState, Run, RunSummary, WorkerProfile};
+
+/// A worker as people want to see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerView {
+    /// The worker.
+    pub worker: WorkerId,
+    /// What it has and where it is.
+    pub profile: WorkerProfile,
+    /// Whether it has a session.
+    pub connected: bool,
+    /// Why it takes no more leases, if it does not.
+    pub draining: Option<String>,
+    /// How long ago it was last heard from.
+    pub silent_for: Millis,
+    /// The attempts that it holds.
+    pub live: Vec<LiveAttempt>,
+}
+
+/// A live attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveAttempt {
+    /// The attempt and its epoch.
+    pub lease: LeaseRef,
+    /// The worker that holds it.
+    pub worker: WorkerId,
+    /// When the lease was granted.
+    pub since: Timestamp,
+    /// What it takes up.
+    pub reserved: Resources,
+}
+
+/// Why an episode that is queued is not started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// It is left alone for a while after a fault.
+    Backoff {
+        /// Until when.
+        until: Timestamp,
+    },
+    /// No worker is connected that takes leases.
+    NoWorker {
+        /// Connected workers that are told to take no more.
+        draining: usize,
+        /// Connected workers that have missed their heartbeats.
+        silent: usize,
+    },
+    /// No connected worker has as much as its env asks for, even when empty.
+    TooLarge {
+        /// The env's folder name.
+        env: String,
+        /// What it asks for.
+        asked: Resources,
+        /// The most memory that one connected worker has, in MiB.
+        most_memory_mib: u64,
+        /// The most graphics processors that one connected worker has.
+        most_gpus: u32,
+    },
+    /// Workers that could take it have too much else to do.
+    Busy {
+        /// How many could take it when empty.
+        workers: usize,
+    },
+    /// Nothing is in its way.
+    Next,
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backoff { .. } => f.write_str("it is left alone for a while after a fault"),
+            Self::NoWorker { draining: 0, silent: 0 } => f.write_str("no worker is connected"),
+            Self::NoWorker { draining, silent } => {
+                write!(f, "no connected worker takes episodes ({draining} draining, {silent} silent)")
+            }
+            Self::TooLarge { env, asked, most_memory_mib, most_gpus } => write!(
+                f,
+                "{env} asks for {} MiB and {} gpus; no connected worker has both (at most {most_memory_mib} MiB, \
+                 {most_gpus} gpus)",
+                asked.memory_mib, asked.gpus
+            ),
+            Self::Busy { workers } => write!(f, "the {workers} workers that could take it are busy"),
+            Self::Next => f.write_str("it is about to start"),
+        }
+    }
+}
+
+impl Engine {
+    /// A run that is not forgotten.
+    #[must_use]
+    pub fn run(&self, run: RunId) -> Option<&Run> {
+        self.state.runs.get(&run)
+    }
+
+    /// A run in one row, forgotten ones too.
+    #[must_use]
+    pub fn summary(&self, run: RunId) -> Option<RunSummary> {
+        match self.state.runs.get(&run) {
+            Some(record) => Some(record.summary(run)),
+            None => self.state.forgotten.get(&run).map(|kept| kept.summary.clone()),
+        }
+    }
+
+    /// All runs, the oldest first.
+    #[must_use]
+    pub fn summaries(&self) -> Vec<RunSummary> {
+        let forgotten = self.state.forgotten.values().map(|kept| kept.summary.clone());
+        let mut all: Vec<_> = forgotten.chain(self.state.order.iter().filter_map(|run| self.summary(*run))).collect();
+        all.sort_by_key(|summary| (summary.submitted_at, summary.run));
+        all
+    }
+
+    /// An episode of a run that is not forgotten.
+    #[must_use]
+    pub fn episode(&self, episode: EpisodeId) -> Option<&Episode> {
+        self.state.episode(episode)
+    }
+
+    /// The worker that holds a lease, if it is current: the check that whatever is said
+    /// under a lease has to pass.
+    #[must_use]
+    pub fn holder(&self, lease: LeaseRef) -> Option<WorkerId> {
+        self.state.holder(lease)
+    }
+
+    /// The workers.
+    pub fn workers(&self) -> impl Iterator<Item = WorkerView> {
+        self.state.workers.iter().map(|(id, worker)| {
+            let live = worker.leases.iter().map(|(attempt, lease)| LiveAttempt {
+                lease: LeaseRef { attempt: *attempt, epoch: lease.epoch },
+                worker: *id,
+                since: lease.since,
+                reserved: lease.reserved,
+            });
+            WorkerView {
+                worker: *id,
+                profile: worker.profile.clone(),
+                connected: worker.session.is_some(),
+                draining: worker.draining.clone(),
+                silent_for: self.volatile.clock.since(self.volatile.seen.get(id).copied().unwrap_or_default()),
+                live: live.collect(),
+            }
+        })
+    }
+
+    /// The live attempts of a run.
+    pub fn live_attempts(&self, run: RunId) -> impl Iterator<Item = LiveAttempt> {
+        self.state.leases().filter(move |(_, lease, _)| lease.attempt.episode.run == run).map(
+            |(worker, lease, record)| LiveAttempt { lease, worker, since: record.since, reserved: record.reserved },
+        )
+    }
+
+    /// The layers, by key.
+    pub fn layers(&self) -> impl Iterator<Item = (Digest, &Layer)> {
+        self.state.layers.iter().map(|(key, layer)| (*key, layer))
+    }
+
+    /// The layers that are being built for envs of a run: kind, env, and the worker.
+    pub fn building(&self, run: RunId) -> impl Iterator<Item = (LayerKind, &str, WorkerId)> {
+        let envs = self.state.runs.get(&run).map(|run| run.plan.envs.as_slice()).unwrap_or_default();
+        self.state.layers.values().filter_map(|layer| match &layer.state {
+            LayerState::Building { worker, .. } if envs.iter().any(|env| env.name == layer.env) => {
+                Some((layer.kind, layer.env.as_str(), *worker))
+            }
+            _ => None,
+        })
+    }
+
+    /// Why a queued episode is not started; nothing if it is not queued.
+    #[must_use]
+    pub fn why_waiting(&self, episode: EpisodeId) -> Option<WaitReason> {
+        let EpisodeState::Queued { since, delay } = self.state.episode(episode)?.state else { return None };
+        let env = self.state.env_of(episode)?;
+        if !self.state.episode(episode)?.is_due(self.volatile.clock) {
+            return Some(WaitReason::Backoff { until: since.plus(delay) });
+        }
+        let rooms = self.rooms();
+        if rooms.is_empty() {
+            let connected = self.state.workers.iter().filter(|(_, worker)| worker.session.is_some());
+            let (draining, silent): (Vec<_>, Vec<_>) = connected.partition(|(_, worker)| worker.draining.is_some());
+            return Some(WaitReason::NoWorker { draining: draining.len(), silent: silent.len() });
+        }
+        let demand = Demand::new(env.resources, rooms.values().map(|room| room.capacity));
+        let able = rooms.values().filter(|room| demand.on(room.capacity).is_some()).count();
+        if able == 0 {
+            return Some(WaitReason::TooLarge {
+                env: env.name.clone(),
+                asked: env.resources,
+                most_memory_mib: rooms.values().map(|room| room.capacity.memory_mib).max().unwrap_or_default(),
+                most_gpus: rooms.values().map(|room| room.capacity.gpus).max().unwrap_or_default(),
+            });
+        }
+        if rooms.values().any(|room| room.fit(demand).is_some()) {
+            return Some(WaitReason::Next);
+        }
+        Some(WaitReason::Busy { workers: able })
+    }
+}

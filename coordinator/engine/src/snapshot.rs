@@ -1,0 +1,51 @@
+//! Snapshots: the whole durable state as one value, so that the journal before it can go.
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::Engine;
+use crate::settings::Settings;
+use crate::state::State;
+
+/// The format of the state and of events. Bumped when an old program would misread them.
+pub const FORMAT: u32 = 1;
+
+/// The durable state at one point of the journal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The format.
+    pub format: u32,
+    /// The state.
+    pub state: State,
+}
+
+/// A snapshot that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// It was written by another version.
+    #[error("the snapshot has format {found}, this program reads format {FORMAT}")]
+    UnknownFormat {
+        /// The format that it has.
+        found: u32,
+    },
+}
+
+impl Engine {
+    /// The durable state, to be stored in place of the journal up to here.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { format: FORMAT, state: self.state.clone() }
+    }
+
+    /// An engine that goes on where a snapshot was taken. Apply what the journal has
+    /// after it, then step with [`Command::CoordinatorRestarted`](crate::Command).
+    ///
+    /// # Errors
+    ///
+    /// The snapshot has a format that this program does not know.
+    pub fn from_snapshot(settings: Settings, snapshot: Snapshot) -> Result<Self, SnapshotError> {
+        if snapshot.format != FORMAT {
+            return Err(SnapshotError::UnknownFormat { found: snapshot.format });
+        }
+        Ok(Self::with_state(settings, snapshot.state))
+    }
+}

@@ -1,0 +1,437 @@
+//! The durable state: what the journal adds up to.
+//!
+//! Nothing here depends on when it was last heard from whom; that is
+//! [`volatile`](crate::volatile) and is lost with the process, on purpose.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
+use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
+use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RunPlan};
+use longhaul_core::time::{Millis, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::lease::LeaseRef;
+
+/// All that is durable.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// The largest epoch ever given out.
+    pub last_epoch: Epoch,
+    /// Runs in the order in which they were submitted, settled ones included until they
+    /// are forgotten.
+    pub order: Vec<RunId>,
+    /// The runs in `order`.
+    pub runs: BTreeMap<RunId, Run>,
+    /// What is kept of runs that were forgotten.
+    pub forgotten: BTreeMap<RunId, ForgottenRun>,
+    /// Workers that were heard of and not given up.
+    pub workers: BTreeMap<WorkerId, Worker>,
+    /// Layers by key.
+    pub layers: BTreeMap<Digest, Layer>,
+    /// Plans of envs that an attempt got ready once: their layers are warm.
+    pub proven: BTreeSet<Digest>,
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What is asked for.
+    pub plan: RunPlan,
+    /// The blob that the plan was read from.
+    pub digest: Digest,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// Whether and by whom it was cancelled.
+    pub cancelled: Option<Cancellation>,
+    /// When its last episode was settled.
+    pub settled_at: Option<Timestamp>,
+    /// How many episodes are not settled.
+    pub open: u32,
+    /// The episodes, as in the plan.
+    pub episodes: Vec<Episode>,
+}
+
+/// A person's order to stop a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancellation {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+}
+
+/// What is kept of a run whose episodes the engine needs no more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgottenRun {
+    /// The blob that its plan was read from, so that a repeated submit is known.
+    pub digest: Digest,
+    /// How it ended.
+    pub summary: RunSummary,
+}
+
+/// A run in one row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// The run.
+    pub run: RunId,
+    /// Its name.
+    pub name: String,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// Whether it was cancelled.
+    pub cancelled: bool,
+    /// When its last episode was settled.
+    pub settled_at: Option<Timestamp>,
+    /// Its episodes by state.
+    pub counts: Counts,
+}
+
+/// Episodes of a run by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Waiting for an attempt.
+    pub queued: u32,
+    /// With a live attempt.
+    pub active: u32,
+    /// Settled: solved.
+    pub passed: u32,
+    /// Settled: not solved.
+    pub failed: u32,
+    /// Settled: ran, but not scored.
+    pub unverified: u32,
+    /// Settled: stopped by a person.
+    pub cancelled: u32,
+    /// Settled: out of attempts.
+    pub faulted: u32,
+}
+
+impl Counts {
+    /// All episodes.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.queued + self.active + self.passed + self.failed + self.unverified + self.cancelled + self.faulted
+    }
+}
+
+/// An episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Episode {
+    /// Where it stands.
+    pub state: EpisodeState,
+    /// The attempts that ended, oldest first: attempt number 1 is the first of them.
+    pub past: Vec<PastAttempt>,
+}
+
+/// Where an episode stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EpisodeState {
+    /// It waits for an attempt.
+    Queued {
+        /// Since when.
+        since: Timestamp,
+        /// How long it is left alone first, after a fault.
+        delay: Millis,
+    },
+    /// A worker has it.
+    Active {
+        /// The attempt's number.
+        number: u32,
+        /// The epoch of its lease.
+        epoch: Epoch,
+        /// The worker.
+        worker: WorkerId,
+        /// When the lease was granted.
+        since: Timestamp,
+    },
+    /// It is settled, once and for good.
+    Settled {
+        /// When.
+        at: Timestamp,
+        /// How.
+        settlement: Settlement,
+    },
+}
+
+/// An attempt that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastAttempt {
+    /// The epoch of its lease.
+    pub epoch: Epoch,
+    /// The worker that had it.
+    pub worker: WorkerId,
+    /// That worker's node, for people.
+    pub hostname: String,
+    /// When the lease was granted.
+    pub granted_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// How it ended.
+    pub end: PastEnd,
+}
+
+/// How an attempt ended, in short; the whole is in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PastEnd {
+    /// Reported with a verdict, or as unverified: never tried again.
+    Scored,
+    /// Reported as stopped by a person.
+    Cancelled,
+    /// Reported as a fault.
+    Fault(FaultClass),
+    /// Not reported: the lease ran out or was given back.
+    Lost(FaultClass),
+}
+
+impl PastEnd {
+    /// The short form of a reported end.
+    #[must_use]
+    pub const fn of(end: &AttemptEnd) -> Self {
+        match end {
+            AttemptEnd::Verdict(_) | AttemptEnd::Unverified { .. } => Self::Scored,
+            AttemptEnd::Cancelled => Self::Cancelled,
+            AttemptEnd::Fault(fault) => Self::Fault(fault.class),
+        }
+    }
+
+    /// Whether it uses up one of the attempts that the retry policy allows. A lost
+    /// worker and a preemption do not: they say nothing about the episode.
+    #[must_use]
+    pub const fn counts(self) -> bool {
+        match self {
+            Self::Scored | Self::Cancelled => true,
+            Self::Fault(class) | Self::Lost(class) => !matches!(class, FaultClass::WorkerLost | FaultClass::Preempted),
+        }
+    }
+
+    /// Whether a worker said so, rather than the coordinator for it.
+    #[must_use]
+    pub const fn was_reported(self) -> bool {
+        !matches!(self, Self::Lost(_))
+    }
+
+    /// Whether the worker was lost while it ran the attempt.
+    #[must_use]
+    pub const fn took_worker(self) -> bool {
+        matches!(self, Self::Fault(FaultClass::WorkerLost) | Self::Lost(FaultClass::WorkerLost))
+    }
+}
+
+/// What a worker has and where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerProfile {
+    /// The node's name.
+    pub hostname: String,
+    /// The Slurm job that it runs in, if any.
+    pub slurm_job_id: Option<String>,
+    /// What it has for attempts.
+    pub capacity: Capacity,
+}
+
+/// What a worker has for attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// Processors, in thousandths.
+    pub cpu_millis: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Graphics processors.
+    pub gpus: u32,
+    /// The most attempts at once, whatever the resources; 0 is no such limit.
+    pub max_slots: u32,
+}
+
+/// A worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    /// What it has and where it is.
+    pub profile: WorkerProfile,
+    /// When it was first heard of.
+    pub joined_at: Timestamp,
+    /// Its open session, if it has one.
+    pub session: Option<u64>,
+    /// Why it takes no more leases, if it does not.
+    pub draining: Option<String>,
+    /// The leases that it holds.
+    pub leases: BTreeMap<AttemptId, Lease>,
+}
+
+/// A lease: a worker's exclusive, expiring right to an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Its fencing number.
+    pub epoch: Epoch,
+    /// When it was granted.
+    pub since: Timestamp,
+    /// What of the worker it takes up.
+    pub reserved: Resources,
+}
+
+/// The content of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerInfo {
+    /// The BLAKE3 of its file.
+    pub content: Digest,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// A layer, as the workers of this coordinator know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// Which of the env's layers.
+    pub kind: LayerKind,
+    /// The env's folder name.
+    pub env: String,
+    /// Where it stands.
+    pub state: LayerState,
+}
+
+/// Where a layer stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LayerState {
+    /// One worker builds it.
+    Building {
+        /// That worker.
+        worker: WorkerId,
+        /// Since when.
+        since: Timestamp,
+        /// Those that wait for it, in the order in which they asked.
+        waiters: Vec<WorkerId>,
+    },
+    /// It is there.
+    Ready {
+        /// Since when.
+        at: Timestamp,
+        /// Its content.
+        info: LayerInfo,
+        /// Who was told so; a worker that asks again could not find it.
+        told: BTreeSet<WorkerId>,
+    },
+    /// Its hook failed.
+    Failed {
+        /// When.
+        at: Timestamp,
+        /// Why.
+        fault: Fault,
+        /// The runs that it is not tried again for.
+        runs: BTreeSet<RunId>,
+    },
+}
+
+impl Run {
+    /// The episode at an index, and its entry in the plan.
+    #[must_use]
+    pub fn episode(&self, index: u32) -> Option<(&Episode, &EpisodeEntry)> {
+        let index = usize::try_from(index).ok()?;
+        Some((self.episodes.get(index)?, self.plan.episodes.get(index)?))
+    }
+
+    /// The env of an episode.
+    #[must_use]
+    pub fn env(&self, entry: &EpisodeEntry) -> Option<&EnvEntry> {
+        self.plan.envs.get(usize::try_from(entry.env).ok()?)
+    }
+
+    /// Its episodes by state.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        use longhaul_core::outcome::SettlementKind as Kind;
+        let mut counts = Counts::default();
+        for episode in &self.episodes {
+            let count = match &episode.state {
+                EpisodeState::Queued { .. } => &mut counts.queued,
+                EpisodeState::Active { .. } => &mut counts.active,
+                EpisodeState::Settled { settlement, .. } => match settlement.kind() {
+                    Kind::Passed => &mut counts.passed,
+                    Kind::Failed => &mut counts.failed,
+                    Kind::Unverified => &mut counts.unverified,
+                    Kind::Cancelled => &mut counts.cancelled,
+                    Kind::Faulted => &mut counts.faulted,
+                },
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// The run in one row.
+    #[must_use]
+    pub fn summary(&self, run: RunId) -> RunSummary {
+        RunSummary {
+            run,
+            name: self.plan.name.clone(),
+            submitted_at: self.submitted_at,
+            cancelled: self.cancelled.is_some(),
+            settled_at: self.settled_at,
+            counts: self.counts(),
+        }
+    }
+}
+
+impl Episode {
+    /// How many attempts were given out, the live one included.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        let live = usize::from(matches!(self.state, EpisodeState::Active { .. }));
+        u32::try_from(self.past.len() + live).unwrap_or(u32::MAX)
+    }
+
+    /// How many of the attempts that the retry policy allows are used up.
+    #[must_use]
+    pub fn counted_attempts(&self) -> u32 {
+        u32::try_from(self.past.iter().filter(|past| past.end.counts()).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it waits and may be started at `now`. A clock that was set back makes no
+    /// episode wait for its old future.
+    #[must_use]
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        match self.state {
+            EpisodeState::Queued { since, delay } => now < since || now.since(since) >= delay,
+            EpisodeState::Active { .. } | EpisodeState::Settled { .. } => false,
+        }
+    }
+}
+
+impl State {
+    /// A run's episode.
+    #[must_use]
+    pub fn episode(&self, id: EpisodeId) -> Option<&Episode> {
+        Some(self.runs.get(&id.run)?.episode(id.index)?.0)
+    }
+
+    /// The worker that holds a lease now, and the lease itself, if it is current.
+    #[must_use]
+    pub fn holder(&self, lease: LeaseRef) -> Option<WorkerId> {
+        match self.episode(lease.attempt.episode)?.state {
+            EpisodeState::Active { number, epoch, worker, .. }
+                if number == lease.attempt.number && epoch == lease.epoch =>
+            {
+                Some(worker)
+            }
+            _ => None,
+        }
+    }
+
+    /// All live leases with their workers.
+    pub fn leases(&self) -> impl Iterator<Item = (WorkerId, LeaseRef, &Lease)> {
+        self.workers.iter().flat_map(|(worker, record)| {
+            record
+                .leases
+                .iter()
+                .map(move |(attempt, lease)| (*worker, LeaseRef { attempt: *attempt, epoch: lease.epoch }, lease))
+        })
+    }
+
+    /// The env of an episode.
+    #[must_use]
+    pub fn env_of(&self, episode: EpisodeId) -> Option<&EnvEntry> {
+        let run = self.runs.get(&episode.run)?;
+        run.env(run.episode(episode.index)?.1)
+    }
+}

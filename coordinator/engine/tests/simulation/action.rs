@@ -1,0 +1,86 @@
+//! What may happen, and how often.
+
+use proptest::prelude::*;
+
+/// One happening. Numbers are selectors: they are resolved against what is there.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Time passes.
+    Advance(u64),
+    /// Time passes while the coordinator does not get to run.
+    Stall(u64),
+    /// Messages arrive.
+    Deliver(u8),
+    /// A worker's attempt goes on: worker, attempt, how it ends.
+    Work(u8, u8, u8),
+    /// A worker's layer build ends: worker, how.
+    Build(u8, u8),
+    /// A worker of some size starts.
+    StartWorker(u8),
+    /// A worker is gone without a word.
+    CrashWorker(u8),
+    /// A worker gives back what it has and ends.
+    LeaveWorker(u8),
+    /// A worker stops hearing and beating, or goes on.
+    SuspendWorker(u8),
+    /// A session breaks, with what was under way on it.
+    BreakSession(u8),
+    /// A message to the coordinator is lost.
+    LoseUp(u8),
+    /// A message to a worker is lost.
+    LoseDown(u8),
+    /// Two messages change places.
+    Reorder(u8, u8, u8),
+    /// A message from the past arrives once more.
+    Repeat(u16),
+    /// The coordinator dies: between commands, before or after its next append.
+    CrashCoordinator(Option<bool>),
+    /// The coordinator starts again.
+    StartCoordinator,
+    /// The journal is cut.
+    Snapshot,
+    /// The coordinator's clock is set, by many seconds.
+    JumpClock(i16),
+    /// The coordinator's clock is off by less than the skew.
+    Jitter(i16),
+    /// A run is submitted.
+    Submit(u8),
+    /// A run is cancelled.
+    Cancel(u8),
+    /// A worker is told to drain.
+    Drain(u8),
+    /// A settled run is forgotten.
+    Forget(u8),
+}
+
+/// Actions in the mix that finds most: much ordinary work, and every fault often enough
+/// that several meet.
+pub(crate) fn actions(length: usize) -> impl Strategy<Value = Vec<Action>> {
+    let one = prop_oneof![
+        16 => (500_u64..9_000).prop_map(Action::Advance),
+        2 => (9_000_u64..60_000).prop_map(Action::Advance),
+        1 => (1_000_u64..90_000).prop_map(Action::Stall),
+        24 => (1_u8..6).prop_map(Action::Deliver),
+        32 => any::<(u8, u8, u8)>().prop_map(|(who, job, choice)| Action::Work(who, job, choice)),
+        8 => any::<(u8, u8)>().prop_map(|(who, choice)| Action::Build(who, choice)),
+        3 => any::<u8>().prop_map(Action::StartWorker),
+        1 => any::<u8>().prop_map(Action::CrashWorker),
+        1 => any::<u8>().prop_map(Action::LeaveWorker),
+        3 => any::<u8>().prop_map(Action::SuspendWorker),
+        4 => any::<u8>().prop_map(Action::BreakSession),
+        2 => any::<u8>().prop_map(Action::LoseUp),
+        2 => any::<u8>().prop_map(Action::LoseDown),
+        4 => any::<(u8, u8, u8)>().prop_map(|(who, from, to)| Action::Reorder(who, from, to)),
+        6 => any::<u16>().prop_map(Action::Repeat),
+        2 => any::<Option<bool>>().prop_map(Action::CrashCoordinator),
+        4 => Just(Action::StartCoordinator),
+        2 => Just(Action::Snapshot),
+        1 => prop_oneof![-4_000_i16..-60, 60_i16..4_000].prop_map(Action::JumpClock),
+        2 => (-2_000_i16..2_000).prop_map(Action::Jitter),
+        2 => any::<u8>().prop_map(Action::Submit),
+        1 => any::<u8>().prop_map(Action::Cancel),
+        1 => any::<u8>().prop_map(Action::Drain),
+        2 => any::<u8>().prop_map(Action::Forget),
+    ];
+    prop::collection::vec(one, length)
+}

@@ -1,0 +1,297 @@
+//! A simulated cluster around the real engine: workers with clocks, spools and layers of
+//! their own, sessions that break, messages that are lost, repeated and reordered, a
+//! coordinator that crashes and replays its journal, clocks that jump.
+//!
+//! Everything that happens comes from a list of [`Action`]s, so that a failure is a value
+//! that can be looked at: its message holds the actions and the journal.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::time::{Millis, Timestamp};
+use longhaul_engine::{Command, Settings};
+
+use crate::action::Action;
+use crate::audit::Audit;
+use crate::coordinator::Coordinator;
+use crate::worker::{Down, SimWorker, Up};
+
+/// Why a simulation failed: an invariant by name, and by what it is violated.
+pub(crate) type Outcome = Result<(), String>;
+
+/// How often a worker sends heartbeats, in milliseconds.
+pub(crate) const HEARTBEAT: u64 = 5_000;
+
+/// The settings of the simulated coordinator.
+pub(crate) fn settings() -> Settings {
+    Settings { lease_ttl: Millis(30_000), skew: Millis(10_000), max_lost_workers: 3, max_backoff: Millis(60_000) }
+}
+
+/// Everything there is.
+pub(crate) struct World {
+    /// The true time, in milliseconds; it only goes on.
+    pub(crate) time: u64,
+    /// What the coordinator's clock shows beyond it: jumps, and jitter below the skew.
+    pub(crate) offset: i64,
+    pub(crate) jitter: i64,
+    pub(crate) coordinator: Option<Coordinator>,
+    /// What is on the coordinator's disk.
+    pub(crate) journal: Vec<String>,
+    pub(crate) snapshot: Option<(usize, String)>,
+    pub(crate) workers: BTreeMap<WorkerId, SimWorker>,
+    /// Sessions that the coordinator's side has open, by worker.
+    pub(crate) sessions: BTreeMap<WorkerId, u64>,
+    /// Ends of sessions that the coordinator has not noticed yet.
+    pub(crate) goodbyes: VecDeque<(WorkerId, u64)>,
+    pub(crate) next_session: u64,
+    /// Messages that were sent up once, to be repeated at the worst time.
+    pub(crate) archive: Vec<(WorkerId, Up)>,
+    /// The layer folder, where all workers share one.
+    pub(crate) folder: Option<BTreeSet<Digest>>,
+    pub(crate) runs: Vec<RunId>,
+    pub(crate) submitted: u32,
+    pub(crate) audit: Audit,
+    /// From now on nothing goes wrong any more.
+    pub(crate) healed: bool,
+}
+
+impl World {
+    pub(crate) fn new(shared_folder: bool) -> Self {
+        Self {
+            time: 1_000_000_000,
+            offset: 0,
+            jitter: 0,
+            coordinator: Some(Coordinator::new(settings())),
+            journal: Vec::new(),
+            snapshot: None,
+            workers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            goodbyes: VecDeque::new(),
+            next_session: 1,
+            archive: Vec::new(),
+            folder: shared_folder.then(BTreeSet::new),
+            runs: Vec::new(),
+            submitted: 0,
+            audit: Audit::default(),
+            healed: false,
+        }
+    }
+
+    /// What the coordinator's clock shows.
+    pub(crate) fn clock(&self) -> Timestamp {
+        Timestamp(self.time.saturating_add_signed(self.offset + self.jitter))
+    }
+
+    /// Carries out one action, and checks all that must be true at every instant.
+    pub(crate) fn act(&mut self, action: &Action) -> Outcome {
+        match action {
+            Action::Advance(millis) => self.pass(*millis, true)?,
+            Action::Stall(millis) => self.pass(*millis, false)?,
+            Action::Deliver(count) => {
+                for _ in 0..*count {
+                    self.deliver_up()?;
+                    self.deliver_down()?;
+                }
+            }
+            Action::Work(who, job, choice) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.work(id, *job, *choice);
+                }
+            }
+            Action::Build(who, choice) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.build(id, *choice);
+                }
+            }
+            Action::StartWorker(size) => self.start_worker(*size),
+            Action::CrashWorker(who) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.break_session(id);
+                    self.workers.remove(&id);
+                }
+            }
+            Action::LeaveWorker(who) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.leave(id);
+                }
+            }
+            Action::SuspendWorker(who) => {
+                if let Some(worker) = self.pick_worker(*who).and_then(|id| self.workers.get_mut(&id)) {
+                    worker.suspended = !worker.suspended;
+                }
+            }
+            Action::BreakSession(who) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.break_session(id);
+                }
+            }
+            Action::LoseUp(who) => self.with_queue(*who, |worker| drop(worker.up.pop_front())),
+            Action::LoseDown(who) => self.with_queue(*who, SimWorker::lose_down),
+            Action::Reorder(who, from, to) => self.with_queue(*who, |worker| worker.reorder(*from, *to)),
+            Action::Repeat(which) => {
+                let length = self.archive.len();
+                if length > 0 {
+                    let (worker, message) = self.archive[usize::from(*which) % length].clone();
+                    self.receive(worker, message)?;
+                }
+            }
+            Action::CrashCoordinator(half_done) => self.crash(*half_done)?,
+            Action::StartCoordinator => self.recover()?,
+            Action::Snapshot => self.take_snapshot()?,
+            Action::JumpClock(seconds) => self.offset += i64::from(*seconds) * 1000,
+            Action::Jitter(millis) => self.jitter = i64::from(*millis),
+            Action::Submit(shape) => self.submit(*shape)?,
+            Action::Cancel(which) => self.cancel(*which)?,
+            Action::Drain(who) => {
+                if let Some(worker) = self.pick_worker(*who) {
+                    self.command(Command::DrainWorker { worker, reason: "maintenance".to_owned() }).map(drop)?;
+                }
+            }
+            Action::Forget(which) => {
+                if let Some(run) = self.pick_run(*which) {
+                    self.command(Command::ForgetRun { run }).map(drop)?;
+                }
+            }
+        }
+        self.only_one_acts()
+    }
+
+    /// Lets time pass, in small steps: workers beat and dial, and the coordinator, if it
+    /// is not stalled, wakes at its deadlines.
+    pub(crate) fn pass(&mut self, millis: u64, coordinator_wakes: bool) -> Outcome {
+        let end = self.time + millis;
+        while self.time < end {
+            self.time = (self.time + 1_000).min(end);
+            let ids: Vec<_> = self.workers.keys().copied().collect();
+            for id in ids {
+                self.dial(id);
+                self.beat(id);
+            }
+            if coordinator_wakes {
+                self.wake()?;
+            }
+            self.only_one_acts()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the chaos and runs on until every episode is settled.
+    pub(crate) fn heal(&mut self) -> Outcome {
+        self.healed = true;
+        self.jitter = 0;
+        match &mut self.coordinator {
+            Some(coordinator) => coordinator.dies = None,
+            None => self.recover()?,
+        }
+        for worker in self.workers.values_mut() {
+            worker.suspended = false;
+        }
+        // What was lost within a session is said again after a hello.
+        let ids: Vec<_> = self.workers.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.break_session(id));
+        // A worker that is large enough for every env that can be placed at all.
+        self.start_worker(u8::MAX);
+        for _ in 0..3_000 {
+            self.pass(2_000, true)?;
+            let ids: Vec<_> = self.workers.keys().copied().collect();
+            for _ in 0..4 {
+                while self.deliver_up()? || self.deliver_down()? {}
+                for id in &ids {
+                    for job in 0..8 {
+                        self.work(*id, job, 0);
+                    }
+                    self.build(*id, 0);
+                }
+            }
+            if self.engine().state().runs.values().all(|run| run.settled_at.is_some()) {
+                return Ok(());
+            }
+        }
+        let engine = self.engine();
+        let open = engine.state().runs.iter().flat_map(|(id, run)| {
+            (0..).zip(&run.episodes).map(move |(index, episode)| (EpisodeId { run: *id, index }, episode))
+        });
+        let open: Vec<_> = open
+            .filter(|(_, episode)| !matches!(episode.state, longhaul_engine::state::EpisodeState::Settled { .. }))
+            .map(|(id, episode)| format!("{id}: {episode:?}, waits: {:?}", engine.why_waiting(id)))
+            .collect();
+        Err(format!("every episode settles after healing: still open: {open:#?}"))
+    }
+
+    /// No two workers act on one episode at the same time, by their own lease clocks.
+    fn only_one_acts(&self) -> Outcome {
+        let mut acting: BTreeMap<EpisodeId, WorkerId> = BTreeMap::new();
+        for (id, worker) in &self.workers {
+            for lease in worker.acting(self.time) {
+                if let Some(other) = acting.insert(lease.attempt.episode, *id) {
+                    return Err(format!("only one worker acts: {id} and {other} both act on {lease}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pick_worker(&self, which: u8) -> Option<WorkerId> {
+        let count = self.workers.len();
+        self.workers.keys().nth(usize::from(which).checked_rem(count)?).copied()
+    }
+
+    pub(crate) fn pick_run(&self, which: u8) -> Option<RunId> {
+        self.runs.get(usize::from(which).checked_rem(self.runs.len())?).copied()
+    }
+
+    fn with_queue(&mut self, which: u8, change: impl FnOnce(&mut SimWorker)) {
+        if let Some(worker) = self.pick_worker(which).and_then(|id| self.workers.get_mut(&id)) {
+            change(worker);
+        }
+    }
+
+    /// Delivers one message to the coordinator from each worker. Whether any was there.
+    pub(crate) fn deliver_up(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        if self.coordinator.is_none() {
+            return Ok(false);
+        }
+        if let Some((worker, session)) = self.goodbyes.pop_front() {
+            any = true;
+            if self.sessions.get(&worker) == Some(&session) {
+                self.sessions.remove(&worker);
+            }
+            self.command(Command::WorkerDisconnected { worker, session }).map(drop)?;
+        }
+        let ids: Vec<_> = self.workers.keys().copied().collect();
+        for id in ids {
+            let Some(message) = self.workers.get_mut(&id).and_then(|worker| worker.up.pop_front()) else { continue };
+            any = true;
+            if !self.healed {
+                self.archive.push((id, message.clone()));
+            }
+            self.receive(id, message)?;
+        }
+        Ok(any)
+    }
+
+    /// Delivers one message to each worker. Whether any was there.
+    pub(crate) fn deliver_down(&mut self) -> Result<bool, String> {
+        let mut any = false;
+        let time = self.time;
+        for worker in self.workers.values_mut().filter(|worker| !worker.suspended) {
+            if let Some(message) = worker.down.pop_front() {
+                any = true;
+                worker.hear(time, message, self.folder.as_mut());
+            }
+        }
+        Ok(any)
+    }
+
+    pub(crate) fn send_down(&mut self, worker: WorkerId, message: Down) {
+        let open = self.sessions.get(&worker).copied();
+        if let Some(worker) = self.workers.get_mut(&worker)
+            && open.is_some()
+            && worker.session == open
+        {
+            worker.down.push_back(message);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Runs and episodes as measures and exports see them, wherever they are read.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName};
+use longhaul_core::outcome::Settlement;
+use longhaul_core::step::StepRecord;
+use longhaul_core::time::Timestamp;
+use longhaul_store::{AttemptRecord, EpisodeRecord, EpisodeState, ReadError, Reader};
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunView {
+    /// Its id.
+    pub id: RunId,
+    /// A name for people; hostile until escaped.
+    pub name: String,
+    /// Where the benchmark was, for people.
+    pub benchmark: String,
+    /// When it was submitted.
+    pub submitted_at: Timestamp,
+    /// When its last episode settled.
+    pub settled_at: Option<Timestamp>,
+}
+
+/// An episode with its attempts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EpisodeView {
+    /// Its id.
+    pub id: EpisodeId,
+    /// The task.
+    pub task: TaskName,
+    /// The agent's name.
+    pub agent: String,
+    /// Which repetition this is, from 0.
+    pub sample: u32,
+    /// The blob of the episode's plan.
+    pub plan: Digest,
+    /// How it was settled, once it is.
+    pub settlement: Option<Settlement>,
+    /// When.
+    pub settled_at: Option<Timestamp>,
+    /// The attempt whose trajectory is the episode's: the one that settled it, or the
+    /// live one.
+    pub attempt: Option<AttemptId>,
+    /// All attempts, in order.
+    pub attempts: Vec<AttemptRecord>,
+    /// The logs of each attempt: name and blob.
+    pub logs: BTreeMap<AttemptId, BTreeMap<String, Digest>>,
+}
+
+impl EpisodeView {
+    /// The record of an attempt.
+    #[must_use]
+    pub fn record(&self, id: AttemptId) -> Option<&AttemptRecord> {
+        self.attempts.iter().find(|attempt| attempt.id == id)
+    }
+
+    /// The state in one word: `queued`, `active`, or how it was settled.
+    #[must_use]
+    pub const fn state(&self) -> &'static str {
+        match (&self.settlement, self.attempt) {
+            (Some(settlement), _) => settlement.kind().name(),
+            (None, Some(_)) => "active",
+            (None, None) => "queued",
+        }
+    }
+}
+
+/// Where runs are read.
+pub trait Trajectories {
+    /// Why something cannot be read.
+    type Error: Error + Send + Sync + 'static;
+
+    /// A run; none if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn run(&self, id: RunId) -> Result<Option<RunView>, Self::Error>;
+
+    /// The episodes of a run, in order.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    fn episodes(&self, run: RunId) -> Result<Vec<EpisodeView>, Self::Error>;
+
+    /// The steps of an attempt, in order.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, Self::Error>;
+
+    /// The bytes of a blob; none if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn blob(&self, digest: &Digest) -> Result<Option<Vec<u8>>, Self::Error>;
+}
+
+impl Trajectories for Reader {
+    type Error = ReadError;
+
+    fn run(&self, id: RunId) -> Result<Option<RunView>, ReadError> {
+        let run = Self::run(self, id)?;
+        Ok(run.map(|run| RunView {
+            id: run.id,
+            name: run.name,
+            benchmark: run.benchmark,
+            submitted_at: run.submitted_at,
+            settled_at: run.settled_at,
+        }))
+    }
+
+    fn episodes(&self, run: RunId) -> Result<Vec<EpisodeView>, ReadError> {
+        Self::episodes(self, run)?.into_iter().map(|record| view(self, record)).collect()
+    }
+
+    fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, ReadError> {
+        Self::steps(self, attempt, 0)
+            .map(|step| {
+                let step = step?;
+                step.record().map_err(|error| ReadError::Damaged {
+                    family: "steps",
+                    key: format!("{attempt} step {}", step.number),
+                    reason: error.to_string(),
+                })
+            })
+            .collect()
+    }
+
+    fn blob(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+        Self::blob(self, digest)
+    }
+}
+
+fn view(reader: &Reader, record: EpisodeRecord) -> Result<EpisodeView, ReadError> {
+    let attempts = reader.attempts(record.id)?;
+    let mut logs = BTreeMap::new();
+    for attempt in &attempts {
+        logs.insert(attempt.id, reader.logs(attempt.id)?);
+    }
+    let (settlement, settled_at, attempt) = match record.state {
+        EpisodeState::Queued => (None, None, None),
+        EpisodeState::Active { attempt } => (None, None, Some(attempt)),
+        EpisodeState::Settled { settlement, at, attempt } => (Some(settlement), Some(at), attempt),
+    };
+    Ok(EpisodeView {
+        id: record.id,
+        task: record.task,
+        agent: record.agent,
+        sample: record.sample,
+        plan: record.plan,
+        settlement,
+        settled_at,
+        attempt,
+        attempts,
+        logs,
+    })
+}

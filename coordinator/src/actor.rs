@@ -1,0 +1,620 @@
+//! The actor: one task that owns the engine, and connects it with the store, the workers
+//! and whoever follows.
+//!
+//! The order is always the same. Messages that wait are decided and applied in memory, one
+//! after the other; what they changed is appended to the journal and synced, once; only
+//! then effects are carried out and answers are given. An append that fails stops the
+//! process: the memory is ahead of the disk, and nobody was told anything of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
+use longhaul_core::time::{Millis, Timestamp};
+use longhaul_engine::state::{EpisodeState, LayerState, RunSummary};
+use longhaul_engine::{Command, Effect, Engine, Event, LayerAnswer, LeaseRef, Notice, Rejection, RevokeReason};
+use longhaul_proto::convert::digest_bytes;
+use longhaul_proto::v1;
+use longhaul_proto::v1::to_worker::Message as Down;
+use longhaul_store::{AppendError, Change, PruneError, Store};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, RunView, now};
+use crate::project::{EndDetails, Projector};
+use crate::session::{chain, wire};
+
+/// After so many events the state is saved and the journal before it deleted, so that a
+/// start never replays more.
+const SNAPSHOT_EVERY: u64 = 5_000;
+
+/// The longest that the actor sleeps: the engine must see time pass to tell a clock that
+/// was set from time that went by.
+const LONGEST_SLEEP: Duration = Duration::from_secs(2);
+
+/// Why the actor stopped other than in order. The process has to stop with it.
+#[derive(Debug, thiserror::Error)]
+pub enum ActorError {
+    /// The journal cannot be written.
+    #[error("the journal cannot be written: the coordinator stops, and goes on from its last event when started again")]
+    Append(#[source] AppendError),
+    /// The state cannot be saved.
+    #[error("the engine's state cannot be saved")]
+    Snapshot(#[source] PruneError),
+    /// An event or the state cannot be expressed as JSON.
+    #[error("what the engine decided cannot be written down")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// What the actor tells workers when they say hello.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease_ttl: Millis,
+    pub(crate) heartbeat: Millis,
+    pub(crate) incarnation: String,
+}
+
+/// A worker's open session.
+#[derive(Debug)]
+struct Session {
+    number: u64,
+    outgoing: Outgoing,
+    close: CancellationToken,
+    heard: Instant,
+}
+
+/// Who follows a run, and what there is to see.
+#[derive(Debug)]
+struct Followed {
+    version: watch::Sender<u64>,
+    settled: Vec<EpisodeId>,
+}
+
+/// What is done once the batch is durable.
+enum Deferred {
+    Send { worker: WorkerId, number: u64, outgoing: Outgoing, message: Down },
+    Close(CancellationToken),
+    Publish(Notice),
+    Answer(Box<dyn FnOnce() + Send>),
+}
+
+/// The coordinator's one actor.
+pub(crate) struct Actor {
+    engine: Engine,
+    store: Arc<Store>,
+    projector: Projector,
+    terms: Terms,
+    mailbox: mpsc::Receiver<Message>,
+    sessions: BTreeMap<WorkerId, Session>,
+    progress: HashMap<AttemptId, (v1::AttemptPhase, u32)>,
+    followed: BTreeMap<RunId, Followed>,
+    events: Vec<Vec<u8>>,
+    changes: Vec<Change>,
+    deferred: Vec<Deferred>,
+    settled_runs: Vec<RunId>,
+    unsaved: u64,
+    draining: Option<String>,
+    /// Cancelled once a drain has left nothing live.
+    drained: CancellationToken,
+}
+
+impl Actor {
+    pub(crate) fn new(
+        engine: Engine,
+        store: Arc<Store>,
+        projector: Projector,
+        terms: Terms,
+        mailbox: mpsc::Receiver<Message>,
+        unsaved: u64,
+    ) -> Self {
+        let settled_runs =
+            engine.state().runs.iter().filter(|(_, run)| run.settled_at.is_some()).map(|(id, _)| *id).collect();
+        Self {
+            engine,
+            store,
+            projector,
+            terms,
+            mailbox,
+            sessions: BTreeMap::new(),
+            progress: HashMap::new(),
+            followed: BTreeMap::new(),
+            events: Vec::new(),
+            changes: Vec::new(),
+            deferred: Vec::new(),
+            settled_runs,
+            unsaved,
+            draining: None,
+            drained: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn drained(&self) -> CancellationToken {
+        self.drained.clone()
+    }
+
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
+        self.internal(Command::CoordinatorRestarted)?;
+        self.commit().await?;
+        loop {
+            let sleep = self.sleep();
+            let message = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                message = self.mailbox.recv() => match message {
+                    Some(message) => Some(message),
+                    None => return Ok(()),
+                },
+                () = tokio::time::sleep(sleep) => None,
+            };
+            if let Some(message) = message {
+                self.handle(message)?;
+            }
+            for _ in 1..BATCH_LIMIT {
+                let Ok(message) = self.mailbox.try_recv() else { break };
+                self.handle(message)?;
+            }
+            if self.engine.next_deadline().is_some_and(|deadline| deadline <= now()) {
+                self.internal(Command::Tick)?;
+            }
+            self.commit().await?;
+            self.tidy().await?;
+        }
+    }
+
+    fn sleep(&self) -> Duration {
+        let until = self.engine.next_deadline().map_or(LONGEST_SLEEP, |deadline| deadline.since(now()).to_std());
+        until.min(LONGEST_SLEEP)
+    }
+
+    /// Steps the engine, and queues what came of it.
+    fn command(&mut self, command: Command) -> Result<Result<(), Rejection>, ActorError> {
+        self.command_with(command, None)
+    }
+
+    /// A command of the actor's own. Nobody waits for an answer: a refusal is noted.
+    fn internal(&mut self, command: Command) -> Result<(), ActorError> {
+        if let Err(rejection) = self.command(command)? {
+            tracing::warn!(%rejection, "a command of the coordinator's own was refused");
+        }
+        Ok(())
+    }
+
+    fn command_with(
+        &mut self,
+        command: Command,
+        details: Option<&EndDetails>,
+    ) -> Result<Result<(), Rejection>, ActorError> {
+        let events = match self.engine.step(now(), command) {
+            Ok(events) => events,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        for event in &events {
+            self.events.push(serde_json::to_vec(event).map_err(ActorError::Encode)?);
+            match event {
+                Event::RunSettled { run, .. } => self.settled_runs.push(*run),
+                Event::EpisodeSettled { episode, .. } => {
+                    if let Some(followed) = self.followed.get_mut(&episode.run) {
+                        followed.settled.push(*episode);
+                    }
+                }
+                Event::AttemptEnded { lease, .. } | Event::AttemptLost { lease, .. } => {
+                    self.progress.remove(&lease.attempt);
+                }
+                _ => {}
+            }
+        }
+        self.changes.extend(self.projector.changes(self.engine.state(), &events, details));
+        for effect in self.engine.effects(&events) {
+            self.queue(effect);
+        }
+        Ok(Ok(()))
+    }
+
+    /// Makes the batch durable, then does what waits for that.
+    async fn commit(&mut self) -> Result<(), ActorError> {
+        if !self.events.is_empty() || !self.changes.is_empty() {
+            self.unsaved += u64::try_from(self.events.len()).unwrap_or(u64::MAX);
+            let ticket = self.store.append(std::mem::take(&mut self.events), std::mem::take(&mut self.changes));
+            ticket.await.map_err(ActorError::Append)?;
+        }
+        for deferred in std::mem::take(&mut self.deferred) {
+            match deferred {
+                Deferred::Send { worker, number, outgoing, message } => self.send(worker, number, &outgoing, message),
+                Deferred::Close(close) => close.cancel(),
+                Deferred::Publish(notice) => self.publish(&notice),
+                Deferred::Answer(answer) => answer(),
+            }
+        }
+        if self.draining.is_some() && self.engine.state().leases().next().is_none() {
+            self.drained.cancel();
+        }
+        Ok(())
+    }
+
+    /// What is done now and then: settled runs leave the engine, the journal is cut.
+    async fn tidy(&mut self) -> Result<(), ActorError> {
+        if !self.settled_runs.is_empty() {
+            for run in std::mem::take(&mut self.settled_runs) {
+                self.internal(Command::ForgetRun { run })?;
+            }
+            self.commit().await?;
+            self.followed.retain(|_, followed| followed.version.receiver_count() > 0);
+        }
+        if self.unsaved >= SNAPSHOT_EVERY {
+            let through = self
+                .store
+                .last_sequence()
+                .map_err(|error| ActorError::Append(AppendError::Unwritable { reason: chain(&error) }))?;
+            let state = serde_json::to_vec(&self.engine.snapshot()).map_err(ActorError::Encode)?;
+            self.store.put_snapshot(through, state).await.map_err(ActorError::Snapshot)?;
+            self.store.prune_journal(through).await.map_err(ActorError::Snapshot)?;
+            self.unsaved = 0;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, message: Message) -> Result<(), ActorError> {
+        match message {
+            Message::Hello { worker, session, profile, live, outgoing, close, reply } => {
+                let opened = Session { number: session, outgoing, close, heard: Instant::now() };
+                // The earlier session of this worker is over, whatever its stream looks like.
+                let earlier = self.sessions.insert(worker, opened);
+                let outcome = self.command(Command::WorkerConnected { worker, session, profile, live })?;
+                match &outcome {
+                    Ok(()) => {
+                        if let Some(earlier) = earlier {
+                            self.deferred.push(Deferred::Close(earlier.close));
+                        }
+                        if let Some(reason) = self.draining.clone() {
+                            self.internal(Command::DrainWorker { worker, reason })?;
+                        }
+                    }
+                    Err(_) => {
+                        self.sessions.remove(&worker);
+                        if let Some(earlier) = earlier {
+                            self.sessions.insert(worker, earlier);
+                        }
+                    }
+                }
+                self.answer(reply, outcome);
+            }
+            Message::Goodbye { worker, session } => {
+                if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
+                    self.sessions.remove(&worker);
+                }
+                if let Err(rejection) = self.command(Command::WorkerDisconnected { worker, session })? {
+                    tracing::debug!(%worker, session, %rejection, "a session ended that did not count");
+                }
+            }
+            Message::Report { worker, session, report } => self.report(worker, session, report)?,
+            Message::Ask(ask) => self.ask(ask)?,
+            Message::Drain { reason } => {
+                self.draining = Some(reason.clone());
+                let workers: Vec<WorkerId> = self.engine.state().workers.keys().copied().collect();
+                for worker in workers {
+                    self.internal(Command::DrainWorker { worker, reason: reason.clone() })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, worker: WorkerId, session: u64, report: Report) -> Result<(), ActorError> {
+        if let Some(open) = self.sessions.get_mut(&worker)
+            && open.number == session
+        {
+            open.heard = Instant::now();
+        }
+        let outcome = match report {
+            Report::Heartbeat { sequence, live } => {
+                self.heartbeat(worker, sequence, &live);
+                return Ok(());
+            }
+            Report::Progress { lease, phase, steps } => {
+                if self.engine.state().holder(lease) == Some(worker) {
+                    self.progress.insert(lease.attempt, (phase, steps));
+                    self.deferred.push(Deferred::Publish(Notice::RunChanged(lease.attempt.episode.run)));
+                }
+                return Ok(());
+            }
+            Report::Ended { lease, end, steps, details } => return self.ended(worker, lease, end, steps, &details),
+            Report::ClaimLayer { key, kind, env } => self.command(Command::ClaimLayer { worker, key, kind, env })?,
+            Report::Layer { key, kind, env, outcome } => {
+                self.command(Command::ReportLayer { worker, key, kind, env, outcome })?
+            }
+            Report::Leaving { reason } => {
+                tracing::info!(%worker, reason, "a worker leaves");
+                self.command(Command::WorkerLeaving { worker, reason })?
+            }
+        };
+        if let Err(rejection) = outcome {
+            tracing::warn!(%worker, session, %rejection, "a worker's report was refused");
+            self.end_session(worker);
+        }
+        Ok(())
+    }
+
+    fn heartbeat(&mut self, worker: WorkerId, sequence: u64, live: &[LeaseRef]) {
+        let reply = self.engine.observe_heartbeat(now(), worker, live);
+        if !reply.known {
+            self.end_session(worker);
+            return;
+        }
+        let renewed = reply.renewed.into_iter().map(wire).collect();
+        self.tell(worker, Down::HeartbeatAck(v1::HeartbeatAck { sequence, renewed }));
+        for lease in reply.stale {
+            let reason = v1::RevokeReason::Stale.into();
+            self.tell(worker, Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason }));
+        }
+    }
+
+    fn ended(
+        &mut self,
+        worker: WorkerId,
+        lease: LeaseRef,
+        end: longhaul_core::outcome::AttemptEnd,
+        steps: u32,
+        details: &EndDetails,
+    ) -> Result<(), ActorError> {
+        let command = Command::AttemptEnded { lease, end: end.clone(), steps };
+        if let Err(rejection) = self.command_with(command, Some(details))? {
+            tracing::warn!(%worker, attempt = %lease.attempt, %rejection, "an end settles nothing");
+            self.late_end(lease, end, steps, details);
+        }
+        // Accepted in any case: the worker has nothing more to do about it.
+        let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: true, resend_from: 0 };
+        self.tell(worker, Down::EndAck(ack));
+        Ok(())
+    }
+
+    /// What a superseded attempt says about its end is kept under it, flagged.
+    fn late_end(&mut self, lease: LeaseRef, end: longhaul_core::outcome::AttemptEnd, steps: u32, details: &EndDetails) {
+        let record = match self.store.attempt(lease.attempt) {
+            Ok(Some(record)) if record.epoch == lease.epoch => record,
+            Ok(_) => return,
+            Err(error) => {
+                tracing::error!(attempt = %lease.attempt, error = chain(&error), "an attempt cannot be read");
+                return;
+            }
+        };
+        let mut record = record;
+        match &record.finish {
+            Some(finish) if finish.late || finish.end == end => return,
+            _ => {}
+        }
+        record.finish = Some(longhaul_store::AttemptFinish {
+            at: now(),
+            end,
+            steps,
+            last_step: details.last_step,
+            notes: details.notes.clone(),
+            late: true,
+        });
+        self.changes.push(Change::Attempt(Box::new(record)));
+    }
+
+    fn ask(&mut self, ask: Ask) -> Result<(), ActorError> {
+        match ask {
+            Ask::Submit { run, plan, digest, reply } => {
+                let state = self.engine.state();
+                let existed = state.runs.contains_key(&run) || state.forgotten.contains_key(&run);
+                let outcome = self.command(Command::SubmitRun { run, plan: *plan, digest })?;
+                self.answer(reply, outcome.map(|()| existed));
+            }
+            Ask::Cancel { run, by, reply } => {
+                let open = self.engine.state().runs.get(&run).map_or(0, |run| run.open);
+                let outcome = self.command(Command::CancelRun { run, by })?;
+                self.answer(reply, outcome.map(|()| open));
+            }
+            Ask::Runs { reply } => {
+                let state = self.engine.state();
+                let mut runs: Vec<RunSummary> = state.forgotten.values().map(|run| run.summary.clone()).collect();
+                runs.extend(state.runs.iter().map(|(id, run)| run.summary(*id)));
+                runs.sort_by_key(|run| run.run);
+                self.answer(reply, runs);
+            }
+            Ask::Workers { reply } => {
+                let rows = self.workers();
+                self.answer(reply, rows);
+            }
+            Ask::View { run, seen, reply } => {
+                let view = self.view(run, seen);
+                self.answer(reply, view);
+            }
+            Ask::Follow { run, reply } => {
+                let receiver = self.follow(run);
+                self.answer(reply, receiver);
+            }
+            Ask::Live { episode, reply } => {
+                let live = self.live(episode);
+                self.answer(reply, live);
+            }
+        }
+        Ok(())
+    }
+
+    fn workers(&self) -> Vec<v1::WorkerRow> {
+        let state = self.engine.state();
+        let row = |(id, worker): (&WorkerId, &longhaul_engine::state::Worker)| {
+            let session = self.sessions.get(id);
+            let silent = session.map_or(0, |session| session.heard.elapsed().as_millis());
+            v1::WorkerRow {
+                worker_id: id.to_string(),
+                hostname: worker.profile.hostname.clone(),
+                connected: session.is_some(),
+                live: u32::try_from(worker.leases.len()).unwrap_or(u32::MAX),
+                cpu_millis: worker.profile.capacity.cpu_millis,
+                memory_mib: worker.profile.capacity.memory_mib,
+                last_seen_millis_ago: u64::try_from(silent).unwrap_or(u64::MAX),
+                attempts: worker.leases.keys().filter_map(|attempt| self.live(attempt.episode)).collect(),
+                slurm_job_id: worker.profile.slurm_job_id.clone().unwrap_or_default(),
+            }
+        };
+        state.workers.iter().map(row).collect()
+    }
+
+    fn view(&self, id: RunId, seen: usize) -> Option<RunView> {
+        let state = self.engine.state();
+        let settled = self
+            .followed
+            .get(&id)
+            .and_then(|followed| followed.settled.get(seen..))
+            .map(<[EpisodeId]>::to_vec)
+            .unwrap_or_default();
+        if let Some(forgotten) = state.forgotten.get(&id) {
+            let summary = forgotten.summary.clone();
+            return Some(RunView { summary, live: Vec::new(), building: Vec::new(), settled });
+        }
+        let run = state.runs.get(&id)?;
+        let episodes = u32::try_from(run.episodes.len()).unwrap_or(u32::MAX);
+        let live = (0..episodes).filter_map(|index| self.live(EpisodeId { run: id, index })).collect();
+        let building = state
+            .layers
+            .values()
+            .filter(|layer| matches!(layer.state, LayerState::Building { .. }))
+            .filter(|layer| run.plan.envs.iter().any(|env| env.name == layer.env))
+            .map(|layer| format!("{} {}", layer.kind.name(), layer.env))
+            .collect();
+        Some(RunView { summary: run.summary(id), live, building, settled })
+    }
+
+    fn live(&self, id: EpisodeId) -> Option<v1::LiveAttempt> {
+        let (episode, entry) = self.engine.state().runs.get(&id.run)?.episode(id.index)?;
+        let EpisodeState::Active { number, .. } = episode.state else { return None };
+        let attempt = AttemptId { episode: id, number };
+        let (phase, steps) = self.progress.get(&attempt).copied().unwrap_or((v1::AttemptPhase::Unspecified, 0));
+        Some(v1::LiveAttempt {
+            attempt: attempt.to_string(),
+            task: entry.task.to_string(),
+            phase: Some(v1::AttemptPhaseName { name: phase_name(phase).to_owned() }),
+            steps,
+        })
+    }
+
+    fn follow(&mut self, id: RunId) -> Option<watch::Receiver<u64>> {
+        let run = self.engine.state().runs.get(&id)?;
+        let followed = self.followed.entry(id).or_insert_with(|| {
+            let mut settled: Vec<(Timestamp, EpisodeId)> = (0..)
+                .zip(&run.episodes)
+                .filter_map(|(index, episode)| match &episode.state {
+                    EpisodeState::Settled { at, .. } => Some((*at, EpisodeId { run: id, index })),
+                    EpisodeState::Queued { .. } | EpisodeState::Active { .. } => None,
+                })
+                .collect();
+            settled.sort_unstable();
+            Followed {
+                version: watch::Sender::new(0),
+                settled: settled.into_iter().map(|(_, episode)| episode).collect(),
+            }
+        });
+        Some(followed.version.subscribe())
+    }
+
+    fn queue(&mut self, effect: Effect) {
+        match effect {
+            Effect::Welcome { worker, session, stale } => {
+                let welcome = v1::Welcome {
+                    coordinator_version: env!("CARGO_PKG_VERSION").to_owned(),
+                    incarnation: self.terms.incarnation.clone(),
+                    lease_ttl_millis: self.terms.lease_ttl.0,
+                    heartbeat_millis: self.terms.heartbeat.0,
+                    stale: stale.into_iter().map(wire).collect(),
+                };
+                if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
+                    self.tell(worker, Down::Welcome(welcome));
+                }
+            }
+            Effect::SendLease { worker, lease, plan } => {
+                let plan = digest_bytes(&plan).into();
+                self.tell(worker, Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan }));
+            }
+            Effect::SendRevoke { worker, lease, reason } => {
+                let reason = match reason {
+                    RevokeReason::Cancelled => v1::RevokeReason::Cancelled,
+                    RevokeReason::Stale => v1::RevokeReason::Stale,
+                };
+                self.tell(worker, Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason: reason.into() }));
+            }
+            Effect::SendDrain { worker, reason } => self.tell(worker, Down::Drain(v1::Drain { reason })),
+            Effect::SendLayerAnswer { worker, key, answer } => {
+                use v1::layer_answer::Answer;
+                let answer = match answer {
+                    LayerAnswer::Build => Answer::Build(v1::Empty {}),
+                    LayerAnswer::Wait => Answer::Wait(v1::Empty {}),
+                    LayerAnswer::Ready(info) => {
+                        Answer::Ready(v1::LayerInfo { content: digest_bytes(&info.content).into(), bytes: info.bytes })
+                    }
+                    LayerAnswer::Failed(fault) => match serde_json::to_vec(&fault) {
+                        Ok(json) => Answer::FailedFaultJson(json.into()),
+                        Err(error) => {
+                            tracing::error!(%error, "a fault cannot be sent");
+                            return;
+                        }
+                    },
+                };
+                let key = digest_bytes(&key).into();
+                self.tell(worker, Down::LayerAnswer(v1::LayerAnswer { key, answer: Some(answer) }));
+            }
+            Effect::CloseSession { worker } => self.end_session(worker),
+            Effect::Publish(notice) => self.deferred.push(Deferred::Publish(notice)),
+        }
+    }
+
+    /// Queues a message for the session that the worker has now; dropped if it has none:
+    /// what is owed is sent when it says hello.
+    fn tell(&mut self, worker: WorkerId, message: Down) {
+        if let Some(session) = self.sessions.get(&worker) {
+            let outgoing = session.outgoing.clone();
+            self.deferred.push(Deferred::Send { worker, number: session.number, outgoing, message });
+        }
+    }
+
+    fn end_session(&mut self, worker: WorkerId) {
+        if let Some(session) = self.sessions.get(&worker) {
+            self.deferred.push(Deferred::Close(session.close.clone()));
+        }
+    }
+
+    fn send(&self, worker: WorkerId, number: u64, outgoing: &Outgoing, message: Down) {
+        if let Err(error) = outgoing.try_send(Ok(v1::ToWorker { message: Some(message) })) {
+            let full = matches!(error, mpsc::error::TrySendError::Full(_));
+            if full {
+                tracing::warn!(%worker, session = number, "a worker does not read what it is sent; its session ends");
+            }
+            if let Some(session) = self.sessions.get(&worker).filter(|session| session.number == number) {
+                session.close.cancel();
+            }
+        }
+    }
+
+    fn publish(&self, notice: &Notice) {
+        let wake = |run: &RunId| {
+            if let Some(followed) = self.followed.get(run) {
+                followed.version.send_modify(|version| *version += 1);
+            }
+        };
+        match notice {
+            Notice::RunChanged(run) | Notice::RunSettled(run) => wake(run),
+            Notice::EpisodeSettled { episode, .. } => wake(&episode.run),
+            Notice::WorkerChanged(_) | Notice::LayerChanged(_) => self.followed.keys().for_each(wake),
+        }
+    }
+
+    /// Answers once the batch is durable. Whoever has gone away needs none.
+    fn answer<T: Send + 'static>(&mut self, reply: tokio::sync::oneshot::Sender<T>, value: T) {
+        self.deferred.push(Deferred::Answer(Box::new(move || drop(reply.send(value)))));
+    }
+}
+
+const fn phase_name(phase: v1::AttemptPhase) -> &'static str {
+    match phase {
+        v1::AttemptPhase::Unspecified => "leased",
+        v1::AttemptPhase::Layers => "layers",
+        v1::AttemptPhase::Starting => "starting",
+        v1::AttemptPhase::Setup => "setup",
+        v1::AttemptPhase::Acting => "acting",
+        v1::AttemptPhase::Export => "export",
+        v1::AttemptPhase::Verifying => "verifying",
+        v1::AttemptPhase::Parked => "parked",
+    }
+}

@@ -1,0 +1,315 @@
+//! The control service: what the command line asks.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::ids::{EpisodeId, RunId};
+use longhaul_core::plan::RunPlan;
+use longhaul_core::time::Timestamp;
+use longhaul_engine::Rejection;
+use longhaul_engine::state::RunSummary;
+use longhaul_proto::convert;
+use longhaul_proto::v1;
+use longhaul_proto::v1::control_service_server::ControlService;
+use longhaul_store::Store;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status};
+
+use crate::blobs::blocking;
+use crate::message::{Ask, Message};
+use crate::view;
+
+/// How many rows of an answer may wait for a client that reads slowly.
+const ROWS_AHEAD: usize = 64;
+
+/// Changes of a run that come within this time are told at once.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(150);
+
+/// A follower hears at least this often.
+const FOLLOW_BEAT: Duration = Duration::from_secs(2);
+
+/// The service that clients ask.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    pub(crate) mailbox: mpsc::Sender<Message>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) tasks: TaskTracker,
+}
+
+type Rows<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+impl Control {
+    async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Status> {
+        let stopping = || Status::unavailable("the coordinator stops");
+        let (reply, answer) = oneshot::channel();
+        self.mailbox.send(Message::Ask(ask(reply))).await.map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())
+    }
+
+    /// A run that has settled, from the store alone.
+    async fn settled(&self, run: RunId) -> Result<v1::RunUpdate, Status> {
+        blocking(&self.store, move |store| {
+            let Some(record) = store.run(run)? else { return Ok(None) };
+            let summary = view::run_summary(store, &record)?;
+            let settled = view::episodes(store, run)?.into_iter().filter(|row| row.settled_at_millis > 0).collect();
+            Ok::<_, view::ViewError>(Some(v1::RunUpdate {
+                summary: Some(summary),
+                live: Vec::new(),
+                settled,
+                building: Vec::new(),
+                done: record.settled_at.is_some(),
+            }))
+        })
+        .await?
+        .ok_or_else(|| unknown_run(run))
+    }
+
+    async fn follow_live(
+        self,
+        run: RunId,
+        mut changes: tokio::sync::watch::Receiver<u64>,
+        updates: mpsc::Sender<Result<v1::RunUpdate, Status>>,
+    ) {
+        let mut seen = 0;
+        loop {
+            // Seen before it is asked: what changes meanwhile is looked at again.
+            changes.mark_unchanged();
+            let update = self.update(run, &mut seen).await;
+            let done = update.as_ref().map_or(true, |update| update.done);
+            if updates.send(update).await.is_err() || done {
+                return;
+            }
+            tokio::select! {
+                // A sender that is gone means that the coordinator stops; asking tells.
+                _changed = changes.changed() => tokio::time::sleep(FOLLOW_PAUSE).await,
+                () = tokio::time::sleep(FOLLOW_BEAT) => {}
+                () = updates.closed() => return,
+            }
+        }
+    }
+
+    async fn update(&self, run: RunId, seen: &mut usize) -> Result<v1::RunUpdate, Status> {
+        let at = *seen;
+        let view = self.ask(|reply| Ask::View { run, seen: at, reply }).await?.ok_or_else(|| unknown_run(run))?;
+        *seen += view.settled.len();
+        let ids = view.settled;
+        let settled = blocking(&self.store, move |store| rows(store, &ids)).await?;
+        Ok(v1::RunUpdate {
+            done: view.summary.settled_at.is_some(),
+            summary: Some(summary(&view.summary)),
+            live: view.live,
+            settled,
+            building: view.building,
+        })
+    }
+}
+
+fn rows(store: &Store, ids: &[EpisodeId]) -> Result<Vec<v1::EpisodeRow>, view::ViewError> {
+    let mut rows = Vec::with_capacity(ids.len());
+    for id in ids {
+        if let Some(record) = store.episode(*id)? {
+            rows.push(view::episode_row(store, &record)?);
+        }
+    }
+    Ok(rows)
+}
+
+#[tonic::async_trait]
+impl ControlService for Control {
+    type FollowStream = Rows<v1::RunUpdate>;
+    type ListEpisodesStream = Rows<v1::EpisodeRow>;
+    type ListStepsStream = Rows<v1::StepRow>;
+
+    async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitResponse>, Status> {
+        let request = request.into_inner();
+        let run: RunId = id("run_id", &request.run_id)?;
+        let digest = convert::digest("plan", &request.plan).map_err(invalid)?;
+        let bytes = blocking(&self.store, move |store| store.blob(&digest))
+            .await?
+            .ok_or_else(|| Status::failed_precondition(format!("the plan {digest} was not put before")))?;
+        let plan: RunPlan = convert::from_json("plan", &bytes).map_err(invalid)?;
+        let named: Vec<_> =
+            plan.episodes.iter().map(|episode| episode.plan).chain(plan.envs.iter().map(|env| env.plan)).collect();
+        let missing = blocking(&self.store, move |store| store.missing_blobs(&named)).await?;
+        if let Some(first) = missing.first() {
+            let count = missing.len();
+            return Err(Status::failed_precondition(format!(
+                "{count} of the blobs that the plan names were not put before, {first} among them"
+            )));
+        }
+        let plan = Box::new(plan);
+        let existed = self.ask(|reply| Ask::Submit { run, plan, digest, reply }).await?.map_err(rejected)?;
+        Ok(Response::new(v1::SubmitResponse { run_id: run.to_string(), existed }))
+    }
+
+    async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelResponse>, Status> {
+        let request = request.into_inner();
+        let run: RunId = id("run_id", &request.run_id)?;
+        let by = request.by;
+        let cancelled = match self.ask(|reply| Ask::Cancel { run, by, reply }).await? {
+            Ok(cancelled) => cancelled,
+            // A run that the engine has forgotten is settled: there is nothing to cancel.
+            Err(Rejection::UnknownRun { .. }) => {
+                let known = blocking(&self.store, move |store| store.run(run)).await?;
+                known.map(|_| 0).ok_or_else(|| unknown_run(run))?
+            }
+            Err(rejection) => return Err(rejected(rejection)),
+        };
+        Ok(Response::new(v1::CancelResponse { cancelled }))
+    }
+
+    async fn status(&self, _request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
+        let workers = self.ask(|reply| Ask::Workers { reply }).await?;
+        let runs = self.ask(|reply| Ask::Runs { reply }).await?;
+        Ok(Response::new(v1::StatusResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            store_path: self.store.path().display().to_string(),
+            started_at_millis: self.started_at.0,
+            workers,
+            runs: runs.iter().map(summary).collect(),
+        }))
+    }
+
+    async fn list_runs(
+        &self,
+        _request: Request<v1::ListRunsRequest>,
+    ) -> Result<Response<v1::ListRunsResponse>, Status> {
+        let runs = blocking(&self.store, |store| view::runs(store)).await?;
+        Ok(Response::new(v1::ListRunsResponse { runs }))
+    }
+
+    async fn follow(&self, request: Request<v1::FollowRequest>) -> Result<Response<Self::FollowStream>, Status> {
+        let run: RunId = id("run_id", &request.into_inner().run_id)?;
+        match self.ask(|reply| Ask::Follow { run, reply }).await? {
+            Some(changes) => {
+                let (updates, receiver) = mpsc::channel(1);
+                self.tasks.spawn(self.clone().follow_live(run, changes, updates));
+                Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+            }
+            None => {
+                let update = self.settled(run).await?;
+                Ok(Response::new(Box::pin(tokio_stream::once(Ok(update)))))
+            }
+        }
+    }
+
+    async fn get_episode(
+        &self,
+        request: Request<v1::GetEpisodeRequest>,
+    ) -> Result<Response<v1::GetEpisodeResponse>, Status> {
+        let episode: EpisodeId = id("episode_id", &request.into_inner().episode_id)?;
+        let mut response = blocking(&self.store, move |store| view::episode(store, episode))
+            .await?
+            .ok_or_else(|| Status::not_found(format!("there is no episode {episode}")))?;
+        // What is live has reported its steps here before they were acknowledged there.
+        let live = self.ask(|reply| Ask::Live { episode, reply }).await?;
+        if let (Some(row), Some(live)) = (&mut response.row, live) {
+            row.steps = row.steps.max(live.steps);
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn list_episodes(
+        &self,
+        request: Request<v1::ListEpisodesRequest>,
+    ) -> Result<Response<Self::ListEpisodesStream>, Status> {
+        let run: RunId = id("run_id", &request.into_inner().run_id)?;
+        let rows = blocking(&self.store, move |store| {
+            Ok::<_, view::ViewError>(match store.run(run)? {
+                Some(_) => Some(view::episodes(store, run)?),
+                None => None,
+            })
+        })
+        .await?
+        .ok_or_else(|| unknown_run(run))?;
+        Ok(Response::new(Box::pin(tokio_stream::iter(rows.into_iter().map(Ok)))))
+    }
+
+    async fn list_steps(
+        &self,
+        request: Request<v1::ListStepsRequest>,
+    ) -> Result<Response<Self::ListStepsStream>, Status> {
+        let attempt = id("attempt_id", &request.into_inner().attempt_id)?;
+        let (rows, receiver) = mpsc::channel(ROWS_AHEAD);
+        let store = Arc::clone(&self.store);
+        // A long trajectory is read as it is taken, off the runtime's threads.
+        self.tasks.spawn_blocking(move || {
+            for row in view::steps(&store, attempt) {
+                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
+                if rows.blocking_send(row).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn list_layers(
+        &self,
+        request: Request<v1::ListLayersRequest>,
+    ) -> Result<Response<v1::ListLayersResponse>, Status> {
+        let run = match request.into_inner().run_id.as_str() {
+            "" => None,
+            text => Some(id::<RunId>("run_id", text)?),
+        };
+        let layers = blocking(&self.store, move |store| view::layers_of(store, run)).await?;
+        Ok(Response::new(v1::ListLayersResponse { layers }))
+    }
+}
+
+fn summary(summary: &RunSummary) -> v1::RunSummary {
+    let counts = summary.counts;
+    v1::RunSummary {
+        run_id: summary.run.to_string(),
+        name: summary.name.clone(),
+        submitted_at_millis: summary.submitted_at.0,
+        episodes: counts.total(),
+        queued: counts.queued,
+        active: counts.active,
+        passed: counts.passed,
+        failed: counts.failed,
+        unverified: counts.unverified,
+        cancelled: counts.cancelled,
+        faulted: counts.faulted,
+        settled_at_millis: summary.settled_at.map_or(0, |at| at.0),
+        // The store has it; the engine keeps what it decides by.
+        benchmark: String::new(),
+    }
+}
+
+fn id<T>(field: &'static str, text: &str) -> Result<T, Status>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    convert::parsed(field, text).map_err(invalid)
+}
+
+fn unknown_run(run: RunId) -> Status {
+    Status::not_found(format!("there is no run {run}"))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn invalid(error: convert::ConvertError) -> Status {
+    Status::invalid_argument(error.to_string())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn rejected(rejection: Rejection) -> Status {
+    let text = rejection.to_string();
+    match rejection {
+        Rejection::UnknownRun { .. } | Rejection::UnknownWorker { .. } | Rejection::UnknownAttempt { .. } => {
+            Status::not_found(text)
+        }
+        Rejection::RunIdTaken { .. } => Status::already_exists(text),
+        Rejection::BadPlan { .. } => Status::invalid_argument(text),
+        Rejection::RunNotSettled { .. } | Rejection::WorkerChanged { .. } | Rejection::StaleEpoch { .. } => {
+            Status::failed_precondition(text)
+        }
+    }
+}

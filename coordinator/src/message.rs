@@ -1,0 +1,208 @@
+//! What reaches the actor: one closed set, whatever it comes from.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::plan::{LayerKind, RunPlan};
+use longhaul_core::time::Timestamp;
+use longhaul_engine::state::{RunSummary, WorkerProfile};
+use longhaul_engine::{LayerOutcome, LeaseRef, Rejection};
+use longhaul_proto::v1;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::project::EndDetails;
+
+/// The way to one worker. Bounded: a worker that does not read is cut off, and never
+/// makes the actor wait.
+pub(crate) type Outgoing = mpsc::Sender<Result<v1::ToWorker, Status>>;
+
+/// How many messages may wait for one worker. A lease, an answer and an acknowledgement
+/// are some hundred bytes each; a worker has hundreds of attempts at most.
+pub(crate) const OUTGOING_CAPACITY: usize = 1024;
+
+/// How many messages may wait for the actor; senders wait when it is full.
+pub(crate) const MAILBOX_CAPACITY: usize = 1024;
+
+/// How many messages are decided before what they changed is synced, at most.
+pub(crate) const BATCH_LIMIT: usize = 256;
+
+/// A message to the actor.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A worker opens a session.
+    Hello {
+        /// The worker.
+        worker: WorkerId,
+        /// This session's number.
+        session: u64,
+        /// What the worker has.
+        profile: WorkerProfile,
+        /// What it holds.
+        live: Vec<LeaseRef>,
+        /// The way to it.
+        outgoing: Outgoing,
+        /// Ends the session.
+        close: CancellationToken,
+        /// Answered once the session is open.
+        reply: oneshot::Sender<Result<(), Rejection>>,
+    },
+    /// A session is over.
+    Goodbye {
+        /// The worker.
+        worker: WorkerId,
+        /// Which session.
+        session: u64,
+    },
+    /// A worker says something.
+    Report {
+        /// The worker.
+        worker: WorkerId,
+        /// In which session.
+        session: u64,
+        /// What.
+        report: Report,
+    },
+    /// Somebody asks.
+    Ask(Ask),
+    /// No worker gets a lease any more; what runs is finished or given back.
+    Drain {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What a worker says.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// It is there.
+    Heartbeat {
+        /// The heartbeat's number.
+        sequence: u64,
+        /// What it holds.
+        live: Vec<LeaseRef>,
+    },
+    /// Where an attempt is; for people.
+    Progress {
+        /// The attempt.
+        lease: LeaseRef,
+        /// Where it is.
+        phase: v1::AttemptPhase,
+        /// How many steps it has.
+        steps: u32,
+    },
+    /// An attempt ended, and the store has all its steps.
+    Ended {
+        /// The attempt.
+        lease: LeaseRef,
+        /// How.
+        end: AttemptEnd,
+        /// How many steps it has.
+        steps: u32,
+        /// What else there is to record.
+        details: EndDetails,
+    },
+    /// It lacks a layer.
+    ClaimLayer {
+        /// The layer.
+        key: Digest,
+        /// Which of the env's.
+        kind: LayerKind,
+        /// The env.
+        env: String,
+    },
+    /// It has, or has not, got a layer ready.
+    Layer {
+        /// The layer.
+        key: Digest,
+        /// Which of the env's.
+        kind: LayerKind,
+        /// The env.
+        env: String,
+        /// What came of it.
+        outcome: LayerOutcome,
+    },
+    /// It stops.
+    Leaving {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What a client asks.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Run this.
+    Submit {
+        /// The id, made by the client.
+        run: RunId,
+        /// What.
+        plan: Box<RunPlan>,
+        /// The blob of the plan.
+        digest: Digest,
+        /// Whether it was there before.
+        reply: oneshot::Sender<Result<bool, Rejection>>,
+    },
+    /// Stop a run.
+    Cancel {
+        /// Which.
+        run: RunId,
+        /// Who asks.
+        by: String,
+        /// How many episodes were open.
+        reply: oneshot::Sender<Result<u32, Rejection>>,
+    },
+    /// The runs, in one row each.
+    Runs {
+        /// The answer.
+        reply: oneshot::Sender<Vec<RunSummary>>,
+    },
+    /// The workers.
+    Workers {
+        /// The answer.
+        reply: oneshot::Sender<Vec<v1::WorkerRow>>,
+    },
+    /// What is live in a run, if it is one.
+    View {
+        /// The run.
+        run: RunId,
+        /// How many of its settlements the asker has seen.
+        seen: usize,
+        /// The answer.
+        reply: oneshot::Sender<Option<RunView>>,
+    },
+    /// Be woken when a run changes.
+    Follow {
+        /// The run.
+        run: RunId,
+        /// The answer.
+        reply: oneshot::Sender<Option<watch::Receiver<u64>>>,
+    },
+    /// The newest live attempt's progress of an episode, for people.
+    Live {
+        /// The episode.
+        episode: EpisodeId,
+        /// The answer.
+        reply: oneshot::Sender<Option<v1::LiveAttempt>>,
+    },
+}
+
+/// A run as it is now.
+#[derive(Clone, Debug)]
+pub(crate) struct RunView {
+    /// In one row.
+    pub(crate) summary: RunSummary,
+    /// What is live.
+    pub(crate) live: Vec<v1::LiveAttempt>,
+    /// What is being built for it.
+    pub(crate) building: Vec<String>,
+    /// Episodes settled since the asker looked, in the order in which they were.
+    pub(crate) settled: Vec<EpisodeId>,
+}
+
+/// The time, for the engine and for ids.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,199 @@
+//! Projections: what a batch of the engine's events changes in the records that people
+//! read. Written in the same batch as the events, so that the two never disagree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::notes::AttemptNotes;
+use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::time::{Millis, Timestamp};
+use longhaul_engine::Event;
+use longhaul_engine::state::{self, State};
+use longhaul_store::{
+    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState, RunRecord,
+};
+
+/// What a report of an attempt's end says beside what the engine needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EndDetails {
+    /// The digest of the last step's record.
+    pub(crate) last_step: Option<Digest>,
+    /// What is noted of the attempt.
+    pub(crate) notes: AttemptNotes,
+}
+
+/// Turns events into changes of records. It holds those records that later events add to.
+#[derive(Debug, Default)]
+pub(crate) struct Projector {
+    live: BTreeMap<AttemptId, AttemptRecord>,
+    layers: BTreeMap<Digest, LayerRecord>,
+}
+
+impl Projector {
+    /// A projector that goes on from what the store has.
+    pub(crate) fn new(
+        live: impl IntoIterator<Item = AttemptRecord>,
+        layers: impl IntoIterator<Item = LayerRecord>,
+    ) -> Self {
+        Self {
+            live: live.into_iter().map(|record| (record.id, record)).collect(),
+            layers: layers.into_iter().map(|record| (record.key, record)).collect(),
+        }
+    }
+
+    /// The changes of one batch. `state` is the state after it.
+    pub(crate) fn changes(&mut self, state: &State, events: &[Event], details: Option<&EndDetails>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut runs = BTreeSet::new();
+        let mut episodes = BTreeSet::new();
+        for event in events {
+            match event {
+                Event::RunSubmitted { run, plan, .. } => {
+                    runs.insert(*run);
+                    let count = u32::try_from(plan.episodes.len()).unwrap_or(u32::MAX);
+                    episodes.extend((0..count).map(|index| EpisodeId { run: *run, index }));
+                }
+                Event::RunCancelled { run, .. } | Event::RunSettled { run, .. } => {
+                    runs.insert(*run);
+                }
+                Event::LeaseGranted { at, lease, worker, .. } => {
+                    let hostname =
+                        state.workers.get(worker).map(|record| record.profile.hostname.clone()).unwrap_or_default();
+                    let record = AttemptRecord {
+                        id: lease.attempt,
+                        epoch: lease.epoch,
+                        worker: *worker,
+                        hostname,
+                        started: *at,
+                        finish: None,
+                    };
+                    self.live.insert(lease.attempt, record.clone());
+                    changes.push(Change::Attempt(Box::new(record)));
+                    changes.push(Change::Lease { attempt: lease.attempt, epoch: lease.epoch });
+                    episodes.insert(lease.attempt.episode);
+                }
+                Event::AttemptEnded { at, lease, end, steps, .. } => {
+                    let details = details.cloned().unwrap_or_default();
+                    for used in &details.notes.layers {
+                        if let Some(record) = self.layers.get_mut(&used.key) {
+                            record.uses += 1;
+                            changes.push(Change::Layer(Box::new(record.clone())));
+                        }
+                    }
+                    self.finish(&mut changes, lease.attempt, *at, end.clone(), *steps, details);
+                    episodes.insert(lease.attempt.episode);
+                }
+                Event::AttemptLost { at, lease, fault, .. } => {
+                    let end = AttemptEnd::Fault(fault.clone());
+                    self.finish(&mut changes, lease.attempt, *at, end, 0, EndDetails::default());
+                    episodes.insert(lease.attempt.episode);
+                }
+                Event::EpisodeRequeued { episode, .. } | Event::EpisodeSettled { episode, .. } => {
+                    episodes.insert(*episode);
+                }
+                Event::LayerClaimed { at, key, kind, env, worker } => {
+                    let record = self.layer(*key, *kind, env);
+                    record.state = LayerState::Building { worker: *worker, since: *at };
+                    changes.push(Change::Layer(Box::new(record.clone())));
+                }
+                Event::LayerReady { key, kind, env, info, built, took, .. } => {
+                    let record = self.layer(*key, *kind, env);
+                    record.state = LayerState::Ready { content: info.content, bytes: info.bytes };
+                    if *built {
+                        record.builds += 1;
+                        record.build_millis = *took;
+                    }
+                    changes.push(Change::Layer(Box::new(record.clone())));
+                }
+                Event::LayerFailed { key, kind, env, fault, .. } => {
+                    let record = self.layer(*key, *kind, env);
+                    record.state = LayerState::Failed { fault: fault.clone() };
+                    changes.push(Change::Layer(Box::new(record.clone())));
+                }
+                Event::CoordinatorRestarted { .. }
+                | Event::RunForgotten { .. }
+                | Event::WorkerConnected { .. }
+                | Event::WorkerDisconnected { .. }
+                | Event::WorkerDraining { .. }
+                | Event::WorkerGone { .. }
+                | Event::LayerAwaited { .. }
+                | Event::LayerAnswered { .. }
+                | Event::LayerReleased { .. } => {}
+            }
+        }
+        changes.extend(runs.into_iter().filter_map(|run| run_record(state, run)).map(|r| Change::Run(Box::new(r))));
+        let records = episodes.into_iter().filter_map(|episode| episode_record(state, episode));
+        changes.extend(records.map(|record| Change::Episode(Box::new(record))));
+        changes
+    }
+
+    fn finish(
+        &mut self,
+        changes: &mut Vec<Change>,
+        attempt: AttemptId,
+        at: Timestamp,
+        end: AttemptEnd,
+        steps: u32,
+        details: EndDetails,
+    ) {
+        if let Some(mut record) = self.live.remove(&attempt) {
+            let EndDetails { last_step, notes } = details;
+            record.finish = Some(AttemptFinish { at, end, steps, last_step, notes, late: false });
+            changes.push(Change::Attempt(Box::new(record)));
+        }
+        changes.push(Change::LeaseOver { episode: attempt.episode });
+    }
+
+    fn layer(&mut self, key: Digest, kind: longhaul_core::plan::LayerKind, env: &str) -> &mut LayerRecord {
+        self.layers.entry(key).or_insert_with(|| LayerRecord {
+            key,
+            kind,
+            env: env.to_owned(),
+            // Replaced at once by the caller, who knows better.
+            state: LayerState::Ready { content: key, bytes: 0 },
+            build_millis: Millis(0),
+            builds: 0,
+            uses: 0,
+        })
+    }
+}
+
+fn run_record(state: &State, id: RunId) -> Option<RunRecord> {
+    let run = state.runs.get(&id)?;
+    Some(RunRecord {
+        id,
+        name: run.plan.name.clone(),
+        benchmark: run.plan.benchmark.clone(),
+        plan: run.digest,
+        episodes: u32::try_from(run.episodes.len()).unwrap_or(u32::MAX),
+        submitted_at: run.submitted_at,
+        cancelled: run.cancelled.as_ref().map(|order| Cancellation { at: order.at, by: order.by.clone() }),
+        settled_at: run.settled_at,
+    })
+}
+
+pub(crate) fn episode_record(state: &State, id: EpisodeId) -> Option<EpisodeRecord> {
+    let run = state.runs.get(&id.run)?;
+    let (episode, entry) = run.episode(id.index)?;
+    let agent = usize::try_from(entry.agent).ok().and_then(|agent| run.plan.agents.get(agent));
+    let attempt = |number| AttemptId { episode: id, number };
+    let state = match &episode.state {
+        state::EpisodeState::Queued { .. } => EpisodeState::Queued,
+        state::EpisodeState::Active { number, .. } => EpisodeState::Active { attempt: attempt(*number) },
+        state::EpisodeState::Settled { at, settlement } => EpisodeState::Settled {
+            settlement: settlement.clone(),
+            at: *at,
+            attempt: Some(episode.attempts()).filter(|number| *number > 0).map(attempt),
+        },
+    };
+    Some(EpisodeRecord {
+        id,
+        task: entry.task.clone(),
+        agent: agent.map(|agent| agent.name().to_owned()).unwrap_or_default(),
+        sample: entry.sample,
+        plan: entry.plan,
+        attempts: episode.attempts(),
+        state,
+    })
+}

@@ -1,0 +1,188 @@
+//! What the store holds, as clients see it: the same whether a coordinator is asked or a
+//! store is read without one.
+
+use std::collections::BTreeMap;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::outcome::SettlementKind;
+use longhaul_core::plan::LayerKind;
+use longhaul_proto::convert::digest_bytes;
+use longhaul_proto::v1;
+use longhaul_store::{EpisodeRecord, EpisodeState, LayerRecord, LayerState, ReadError, Reader, RunRecord, StoredStep};
+
+/// Why a view cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewError {
+    /// The store cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A record cannot be expressed.
+    #[error("a record cannot be written as JSON")]
+    Encode(#[source] serde_json::Error),
+}
+
+/// A run in one row.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn run_summary(reader: &Reader, run: &RunRecord) -> Result<v1::RunSummary, ViewError> {
+    let mut summary = v1::RunSummary {
+        run_id: run.id.to_string(),
+        name: run.name.clone(),
+        benchmark: run.benchmark.clone(),
+        submitted_at_millis: run.submitted_at.0,
+        episodes: run.episodes,
+        settled_at_millis: run.settled_at.map_or(0, |at| at.0),
+        ..v1::RunSummary::default()
+    };
+    for episode in reader.episodes(run.id)? {
+        *match &episode.state {
+            EpisodeState::Queued => &mut summary.queued,
+            EpisodeState::Active { .. } => &mut summary.active,
+            EpisodeState::Settled { settlement, .. } => match settlement.kind() {
+                SettlementKind::Passed => &mut summary.passed,
+                SettlementKind::Failed => &mut summary.failed,
+                SettlementKind::Unverified => &mut summary.unverified,
+                SettlementKind::Cancelled => &mut summary.cancelled,
+                SettlementKind::Faulted => &mut summary.faulted,
+            },
+        } += 1;
+    }
+    Ok(summary)
+}
+
+/// All runs of a store, the oldest first.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn runs(reader: &Reader) -> Result<Vec<v1::RunSummary>, ViewError> {
+    reader.runs()?.iter().map(|run| run_summary(reader, run)).collect()
+}
+
+/// The episodes of a run, in order.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn episodes(reader: &Reader, run: RunId) -> Result<Vec<v1::EpisodeRow>, ViewError> {
+    reader.episodes(run)?.iter().map(|record| episode_row(reader, record)).collect()
+}
+
+/// An episode in one row.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn episode_row(reader: &Reader, record: &EpisodeRecord) -> Result<v1::EpisodeRow, ViewError> {
+    let (attempt, settlement, settled_at) = match &record.state {
+        EpisodeState::Queued => (None, None, 0),
+        EpisodeState::Active { attempt } => (Some(*attempt), None, 0),
+        EpisodeState::Settled { settlement, at, attempt } => (*attempt, Some(settlement), at.0),
+    };
+    let settlement_json =
+        settlement.map(serde_json::to_vec).transpose().map_err(ViewError::Encode)?.unwrap_or_default().into();
+    // The first observation is stored as step 0 and is no step of the agent.
+    let steps = attempt.map(|attempt| reader.progress(attempt)).transpose()?.map_or(0, |stored| stored.next);
+    Ok(v1::EpisodeRow {
+        episode_id: record.id.to_string(),
+        task: record.task.to_string(),
+        agent: record.agent.clone(),
+        sample: record.sample,
+        state: record.state.name().to_owned(),
+        settlement_json,
+        attempts: record.attempts,
+        steps: steps.saturating_sub(1),
+        settled_at_millis: settled_at,
+        plan: digest_bytes(&record.plan).into(),
+        attempt: attempt.map(|attempt| attempt.to_string()).unwrap_or_default(),
+    })
+}
+
+/// An episode with its attempts and their logs; none if there is no such episode.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn episode(reader: &Reader, id: EpisodeId) -> Result<Option<v1::GetEpisodeResponse>, ViewError> {
+    let Some(record) = reader.episode(id)? else { return Ok(None) };
+    let attempts = reader.attempts(id)?;
+    let mut logs = Vec::new();
+    for attempt in &attempts {
+        let named = reader.logs(attempt.id)?.into_iter();
+        logs.extend(named.map(|(name, blob)| v1::LogRow {
+            attempt: attempt.id.to_string(),
+            name,
+            blob: digest_bytes(&blob).into(),
+        }));
+    }
+    let attempts_json = attempts
+        .iter()
+        .map(|attempt| serde_json::to_vec(attempt).map(Into::into))
+        .collect::<Result<_, _>>()
+        .map_err(ViewError::Encode)?;
+    Ok(Some(v1::GetEpisodeResponse { row: Some(episode_row(reader, &record)?), attempts_json, logs }))
+}
+
+/// The steps of an attempt, in order.
+pub fn steps(reader: &Reader, attempt: AttemptId) -> impl Iterator<Item = Result<v1::StepRow, ViewError>> + '_ {
+    let row = |step: StoredStep| v1::StepRow { number: step.number, record_json: step.record_json.into() };
+    reader.steps(attempt, 0).map(move |step| Ok(row(step?)))
+}
+
+/// The layers that a coordinator knows; with a run, those that its attempts rested on.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub fn layers_of(reader: &Reader, run: Option<RunId>) -> Result<Vec<v1::LayerRow>, ViewError> {
+    let known = reader.layers()?;
+    let Some(run) = run else { return Ok(known.iter().map(layer_row).collect()) };
+    let mut rows: BTreeMap<(String, LayerKind, Digest), v1::LayerRow> = BTreeMap::new();
+    for episode in reader.episodes(run)? {
+        for attempt in reader.attempts(episode.id)? {
+            let Some(finish) = attempt.finish else { continue };
+            for used in &finish.notes.layers {
+                // The base is nobody's in particular.
+                let env = if used.kind == LayerKind::Base { String::new() } else { episode.task.env.clone() };
+                let row = rows.entry((env.clone(), used.kind, used.key)).or_insert_with(|| {
+                    known.iter().find(|layer| layer.key == used.key).map(layer_row).unwrap_or_else(|| v1::LayerRow {
+                        key: digest_bytes(&used.key).into(),
+                        kind: used.kind.name().to_owned(),
+                        env,
+                        state: "ready".to_owned(),
+                        ..v1::LayerRow::default()
+                    })
+                });
+                row.run_uses += 1;
+                row.run_builds += u32::from(used.built);
+                if used.kind == LayerKind::Configure
+                    && let Some(reason) = &finish.notes.configure_ran
+                {
+                    row.reran_because.clone_from(reason);
+                }
+            }
+        }
+    }
+    Ok(rows.into_values().collect())
+}
+
+fn layer_row(layer: &LayerRecord) -> v1::LayerRow {
+    let bytes = match &layer.state {
+        LayerState::Ready { bytes, .. } => *bytes,
+        LayerState::Building { .. } | LayerState::Failed { .. } => 0,
+    };
+    v1::LayerRow {
+        key: digest_bytes(&layer.key).into(),
+        kind: layer.kind.name().to_owned(),
+        env: layer.env.clone(),
+        state: layer.state.name().to_owned(),
+        bytes,
+        build_millis: layer.build_millis.0,
+        builds: layer.builds,
+        uses: layer.uses,
+        ..v1::LayerRow::default()
+    }
+}

@@ -1,0 +1,302 @@
+//! One batch in the making: commands are checked and staged in the order in which they
+//! came, each seeing what those before it will have written.
+//!
+//! The epoch check of a step is here: in commit order with the changes of leases, so
+//! that a step is late exactly if the lease was over before it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, Epoch};
+use rocksdb::WriteBatch;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{AppendError, BlobError, LogError, PruneError, ReadError, StepError, WriteError};
+use crate::family::Family;
+use crate::format;
+use crate::keys::{self, Kind};
+use crate::reader::decode;
+use crate::records::{AttemptRecord, Change, StepProgress, StepReceipt};
+use crate::rocks::Rocks;
+use crate::store::{Blob, StepWrite};
+
+/// Who has the lease of an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseRow {
+    /// The attempt's number; none if nobody has it.
+    pub(crate) attempt: Option<u32>,
+    /// The epoch of the lease, or of the last one.
+    pub(crate) epoch: Epoch,
+}
+
+/// Where the journal ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JournalEnd {
+    /// The sequence number of the last event; 0 before the first.
+    pub(crate) last: u64,
+    /// The last event in the newest snapshot; 0 if there is none.
+    pub(crate) snapshot: u64,
+}
+
+type Puts = HashMap<(Family, Vec<u8>), Vec<u8>>;
+
+/// A batch in the making.
+pub(crate) struct Commit<'a> {
+    rocks: &'a Rocks,
+    batch: WriteBatch,
+    /// What the batch puts, but for blobs' bytes and events, which nothing here reads.
+    staged: Puts,
+    pub(crate) journal: JournalEnd,
+}
+
+/// The puts of one command: all of them are staged, or none.
+struct Draft<'a, 'b> {
+    commit: &'a Commit<'b>,
+    puts: Puts,
+}
+
+impl Draft<'_, '_> {
+    fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
+        let at = (family, key);
+        if let Some(value) = self.puts.get(&at) {
+            return decode(family, &at.1, value).map(Some).map_err(unreadable);
+        }
+        self.commit.get(family, at.1)
+    }
+
+    fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) {
+        self.puts.insert((family, key), value);
+    }
+
+    fn put_json<T: Serialize>(&mut self, family: Family, key: Vec<u8>, record: &T) -> Result<(), AppendError> {
+        let value =
+            format::encode_json(record).map_err(|error| AppendError::Unwritable { reason: error.to_string() })?;
+        self.put(family, key, value);
+        Ok(())
+    }
+
+    fn change(&mut self, change: &Change) -> Result<(), AppendError> {
+        match change {
+            Change::Run(run) => self.put_json(Family::Runs, keys::run(Kind::Run, run.id), run),
+            Change::Episode(episode) => {
+                self.put_json(Family::Episodes, keys::episode(Kind::Episode, episode.id), episode)
+            }
+            Change::Attempt(attempt) => {
+                self.put_json(Family::Attempts, keys::attempt(Kind::Attempt, attempt.id), attempt)
+            }
+            Change::Layer(layer) => self.put_json(Family::Layers, keys::digest(Kind::Layer, &layer.key), layer),
+            Change::Lease { attempt, epoch } => self.lease(*attempt, *epoch),
+            Change::LeaseOver { episode } => {
+                let key = keys::episode(Kind::Lease, *episode);
+                match self.get::<LeaseRow>(Family::Episodes, key.clone())? {
+                    Some(row) => self.put_json(Family::Episodes, key, &LeaseRow { attempt: None, ..row }),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn lease(&mut self, attempt: AttemptId, epoch: Epoch) -> Result<(), AppendError> {
+        if self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))?.is_none() {
+            return Err(AppendError::UnknownAttempt { attempt });
+        }
+        let episode = attempt.episode;
+        let key = keys::episode(Kind::Lease, episode);
+        if let Some(row) = self.get::<LeaseRow>(Family::Episodes, key.clone())?
+            && epoch <= row.epoch
+        {
+            return Err(AppendError::StaleEpoch { episode, epoch, current: row.epoch });
+        }
+        self.put_json(Family::Episodes, key, &LeaseRow { attempt: Some(attempt.number), epoch })
+    }
+}
+
+impl<'a> Commit<'a> {
+    pub(crate) fn new(rocks: &'a Rocks, journal: JournalEnd) -> Self {
+        Self { rocks, batch: WriteBatch::default(), staged: Puts::new(), journal }
+    }
+
+    /// The batch, for RocksDB.
+    pub(crate) fn into_batch(self) -> WriteBatch {
+        self.batch
+    }
+
+    fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
+        let at = (family, key);
+        let value = match self.staged.get(&at) {
+            Some(value) => Some(decode(family, &at.1, value)),
+            None => self.rocks.get(family, &at.1).map_err(unreadable)?.map(|value| decode(family, &at.1, &value)),
+        };
+        value.transpose().map_err(unreadable)
+    }
+
+    fn value(&self, family: Family, key: Vec<u8>) -> Result<Option<Vec<u8>>, WriteError> {
+        let at = (family, key);
+        match self.staged.get(&at) {
+            Some(value) => Ok(Some(value.clone())),
+            None => self.rocks.get(family, &at.1).map_err(unreadable),
+        }
+    }
+
+    fn has_blob(&self, digest: &Digest) -> Result<bool, WriteError> {
+        self.value(Family::Blobs, keys::digest(Kind::BlobInfo, digest)).map(|value| value.is_some())
+    }
+
+    fn stage(&mut self, puts: Puts) {
+        for ((family, key), value) in puts {
+            self.rocks.put(&mut self.batch, family, &key, &value);
+            self.staged.insert((family, key), value);
+        }
+    }
+
+    /// Events and the changes that they make; the sequence numbers given.
+    pub(crate) fn append(&mut self, events: &[Vec<u8>], changes: &[Change]) -> Result<Range<u64>, AppendError> {
+        let mut draft = Draft { commit: self, puts: Puts::new() };
+        for change in changes {
+            draft.change(change)?;
+        }
+        let puts = draft.puts;
+        self.stage(puts);
+        let first = self.journal.last + 1;
+        for event in events {
+            self.journal.last += 1;
+            let key = keys::sequence(Kind::Event, self.journal.last);
+            self.rocks.put(&mut self.batch, Family::Journal, &key, &format::encode_raw(event));
+        }
+        Ok(first..self.journal.last + 1)
+    }
+
+    /// Blobs whose digests were checked; how many of them were new.
+    pub(crate) fn blobs(&mut self, blobs: &[Blob]) -> Result<u32, BlobError> {
+        let mut stored = 0;
+        for blob in blobs {
+            if self.has_blob(blob.digest())? {
+                continue;
+            }
+            let value = format::encode_raw(blob.bytes());
+            self.rocks.put(&mut self.batch, Family::Blobs, &keys::digest(Kind::Blob, blob.digest()), &value);
+            let len = format::encode_json(&(blob.bytes().len() as u64))
+                .map_err(|error| WriteError::Read { reason: error.to_string().into() })?;
+            self.stage(Puts::from([((Family::Blobs, keys::digest(Kind::BlobInfo, blob.digest())), len)]));
+            stored += 1;
+        }
+        Ok(stored)
+    }
+
+    /// A step whose record was checked.
+    pub(crate) fn step(&mut self, step: &StepWrite) -> Result<StepReceipt, StepError> {
+        let StepWrite { attempt, epoch, number, digest, screenshot, record_json } = step;
+        let (attempt, epoch, number) = (*attempt, *epoch, *number);
+        let late = self.is_late(attempt, epoch)?;
+        let key = keys::step(attempt, number);
+        if let Some(value) = self.value(Family::Steps, key.clone())? {
+            let stored = format::decode_step(number, &value)
+                .map_err(|reason| unreadable(crate::reader::damaged(Family::Steps, &key, reason)))?;
+            if stored.digest != *digest {
+                return Err(StepError::Conflict { attempt, number, stored: stored.digest, reported: *digest });
+            }
+            return Ok(StepReceipt { repeated: true, late: stored.late });
+        }
+        if !self.has_blob(screenshot)? {
+            return Err(StepError::MissingBlob { attempt, number, digest: *screenshot });
+        }
+        let mut puts = Puts::new();
+        puts.insert((Family::Steps, key), format::encode_step(epoch, late, digest, record_json));
+        let progress_key = keys::attempt(Kind::Progress, attempt);
+        let mut progress: StepProgress = self.get(Family::Steps, progress_key.clone())?.unwrap_or_default();
+        if progress.next == number {
+            progress = self.progress_past(attempt, number, *digest)?;
+            let value = format::encode_json(&progress)
+                .map_err(|error| WriteError::Read { reason: error.to_string().into() })?;
+            puts.insert((Family::Steps, progress_key), value);
+        }
+        self.stage(puts);
+        Ok(StepReceipt { repeated: false, late })
+    }
+
+    /// How far the steps are whole once step `number`, of `digest`, is there too: steps
+    /// may have come before those that precede them.
+    fn progress_past(&self, attempt: AttemptId, number: u32, digest: Digest) -> Result<StepProgress, WriteError> {
+        let mut progress = StepProgress { next: number.saturating_add(1), last: Some(digest) };
+        loop {
+            let key = keys::step(attempt, progress.next);
+            let Some(value) = self.value(Family::Steps, key.clone())? else { return Ok(progress) };
+            let stored = format::decode_step(progress.next, &value)
+                .map_err(|reason| unreadable(crate::reader::damaged(Family::Steps, &key, reason)))?;
+            progress = StepProgress { next: progress.next.saturating_add(1), last: Some(stored.digest) };
+        }
+    }
+
+    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, StepError> {
+        let lease = self.current_lease(attempt.episode)?;
+        if lease == Some(LeaseRow { attempt: Some(attempt.number), epoch }) {
+            return Ok(false);
+        }
+        match self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))? {
+            None => Err(StepError::UnknownAttempt { attempt }),
+            Some(record) if record.epoch != epoch => {
+                Err(StepError::WrongEpoch { attempt, epoch, expected: record.epoch })
+            }
+            Some(_) => Ok(true),
+        }
+    }
+
+    fn current_lease(&self, episode: EpisodeId) -> Result<Option<LeaseRow>, WriteError> {
+        self.get(Family::Episodes, keys::episode(Kind::Lease, episode))
+    }
+
+    /// The name of a log of an attempt and the blob that holds it; the last one counts.
+    pub(crate) fn log(
+        &mut self,
+        attempt: AttemptId,
+        epoch: Epoch,
+        name: &str,
+        digest: &Digest,
+    ) -> Result<(), LogError> {
+        let record: Option<AttemptRecord> = self.get(Family::Attempts, keys::attempt(Kind::Attempt, attempt))?;
+        if record.is_none_or(|record| record.epoch != epoch) {
+            return Err(LogError::UnknownAttempt { attempt, epoch });
+        }
+        if !self.has_blob(digest)? {
+            return Err(LogError::MissingBlob { attempt, name: name.to_owned(), digest: *digest });
+        }
+        let value =
+            format::encode_json(digest).map_err(|error| WriteError::Read { reason: error.to_string().into() })?;
+        self.stage(Puts::from([((Family::Attempts, keys::log(attempt, name)), value)]));
+        Ok(())
+    }
+
+    /// A snapshot of the engine after event `through`.
+    pub(crate) fn snapshot(&mut self, through: u64, state: &[u8]) -> Result<(), PruneError> {
+        if through > self.journal.last {
+            return Err(PruneError::BeyondJournal { through, last: self.journal.last });
+        }
+        let key = keys::sequence(Kind::Snapshot, through);
+        self.rocks.put(&mut self.batch, Family::Journal, &key, &format::encode_raw(state));
+        self.journal.snapshot = self.journal.snapshot.max(through);
+        Ok(())
+    }
+
+    /// Deletes the events through `through`, and all snapshots but the newest.
+    pub(crate) fn prune(&mut self, through: u64) -> Result<(), PruneError> {
+        let snapshot = self.journal.snapshot;
+        if through > snapshot {
+            return Err(PruneError::NoSnapshot { through, snapshot });
+        }
+        for (kind, end) in [(Kind::Event, through + 1), (Kind::Snapshot, snapshot)] {
+            self.rocks.delete_range(
+                &mut self.batch,
+                Family::Journal,
+                &keys::sequence(kind, 0),
+                &keys::sequence(kind, end),
+            );
+        }
+        Ok(())
+    }
+}
+
+fn unreadable(error: ReadError) -> WriteError {
+    WriteError::Read { reason: error.to_string().into() }
+}

@@ -1,0 +1,114 @@
+//! Values: one format byte, then the record.
+//!
+//! ```text
+//! 1 JSON                                   a record
+//! 2 BYTES                                  bytes as they are: events, snapshots, blobs
+//! 3 FLAGS EPOCH(8) DIGEST(32) JSON         a step; flag 1: late
+//! ```
+//!
+//! A byte that is not known is refused: a later program may add formats, and a record in
+//! one is not to be misread by an earlier program.
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::Epoch;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::records::StoredStep;
+
+/// The version of the store as a whole; in its `format` file and its meta family.
+pub(crate) const STORE_FORMAT: u32 = 1;
+
+const JSON: u8 = 1;
+const RAW: u8 = 2;
+const STEP: u8 = 3;
+
+const FLAG_LATE: u8 = 1;
+const STEP_HEADER: usize = 2 + 8 + 32;
+
+/// The value of a record.
+pub(crate) fn encode_json<T: Serialize>(record: &T) -> Result<Vec<u8>, serde_json::Error> {
+    let mut value = vec![JSON];
+    serde_json::to_writer(&mut value, record)?;
+    Ok(value)
+}
+
+/// The record of a value, or what is wrong with it.
+pub(crate) fn decode_json<T: DeserializeOwned>(value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body(value, JSON)?).map_err(|error| error.to_string())
+}
+
+/// The value of bytes that are kept as they are.
+pub(crate) fn encode_raw(bytes: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(1 + bytes.len());
+    value.push(RAW);
+    value.extend_from_slice(bytes);
+    value
+}
+
+/// The bytes of a value, or what is wrong with it.
+pub(crate) fn decode_raw(value: &[u8]) -> Result<&[u8], String> {
+    body(value, RAW)
+}
+
+/// The value of a step.
+pub(crate) fn encode_step(epoch: Epoch, late: bool, digest: &Digest, record_json: &[u8]) -> Vec<u8> {
+    let mut value = Vec::with_capacity(STEP_HEADER + record_json.len());
+    value.extend([STEP, if late { FLAG_LATE } else { 0 }]);
+    value.extend(epoch.0.to_be_bytes());
+    value.extend(digest.as_bytes());
+    value.extend_from_slice(record_json);
+    value
+}
+
+/// The step of a value, or what is wrong with it.
+pub(crate) fn decode_step(number: u32, value: &[u8]) -> Result<StoredStep, String> {
+    let short = || "it is cut short".to_owned();
+    let (flags, rest) = body(value, STEP)?.split_first().ok_or_else(short)?;
+    if flags & !FLAG_LATE != 0 {
+        return Err(format!("it has flags {flags:#04x} that are not known"));
+    }
+    let (epoch, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+    let (digest, record_json) = rest.split_first_chunk::<32>().ok_or_else(short)?;
+    Ok(StoredStep {
+        number,
+        epoch: Epoch(u64::from_be_bytes(*epoch)),
+        late: flags & FLAG_LATE != 0,
+        digest: Digest::from_bytes(*digest),
+        record_json: record_json.to_vec(),
+    })
+}
+
+fn body(value: &[u8], wanted: u8) -> Result<&[u8], String> {
+    match value.split_first() {
+        Some((format, rest)) if *format == wanted => Ok(rest),
+        Some((format, _)) => Err(format!("it has format {format}, not {wanted}")),
+        None => Err("it is empty".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_of_another_format_is_refused() {
+        let record = encode_json(&7_u32).unwrap();
+        assert_eq!(decode_json::<u32>(&record), Ok(7));
+        assert_eq!(decode_raw(&record), Err("it has format 1, not 2".to_owned()));
+        assert_eq!(decode_json::<u32>(b"\xff7"), Err("it has format 255, not 1".to_owned()));
+        assert!(decode_json::<u32>(b"").is_err());
+    }
+
+    #[test]
+    fn a_step_reads_back_and_an_unknown_flag_is_refused() {
+        let digest = Digest::of(b"{}");
+        let mut value = encode_step(Epoch(9), true, &digest, b"{}");
+        let step = decode_step(4, &value).unwrap();
+        assert_eq!((step.number, step.epoch, step.late, step.digest), (4, Epoch(9), true, digest));
+        assert_eq!(step.record_json, b"{}");
+        value[1] |= 4;
+        assert!(decode_step(4, &value).is_err());
+        assert!(decode_step(4, &value[..20]).is_err());
+    }
+}

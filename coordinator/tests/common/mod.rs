@@ -1,0 +1,440 @@
+//! What the tests share: a coordinator in a folder of its own, and a played worker.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use longhaul_coordinator::{Config, Coordinator, Listen, StartError};
+use longhaul_core::agent::{AgentSpec, Answer};
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::notes::AttemptNotes;
+use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, SettlementKind, Verdict};
+use longhaul_core::plan::{EnvEntry, EpisodeEntry, Resources, RetryPolicy, RunPlan};
+use longhaul_core::step::{Screenshot, StepRecord, StepTiming};
+use longhaul_core::time::{Millis, Timestamp};
+use longhaul_proto::access::{Access, Connection};
+use longhaul_proto::convert::{self, LeaseRef};
+use longhaul_proto::v1;
+use longhaul_proto::v1::blob_service_client::BlobServiceClient;
+use longhaul_proto::v1::control_service_client::ControlServiceClient;
+use longhaul_proto::v1::from_worker::Message as Up;
+use longhaul_proto::v1::to_worker::Message as Down;
+use longhaul_proto::v1::worker_service_client::WorkerServiceClient;
+use longhaul_store::EpisodeState;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Status, Streaming};
+
+/// A coordinator over a store of its own.
+pub(crate) struct World {
+    pub(crate) coordinator: Coordinator,
+    config: Config,
+    folder: tempfile::TempDir,
+}
+
+fn config(store: PathBuf) -> Config {
+    let engine = longhaul_engine::Settings {
+        lease_ttl: Millis::from_secs(60),
+        skew: Millis::from_secs(5),
+        ..longhaul_engine::Settings::default()
+    };
+    Config { store, listen: None, runtime_dir: None, engine, heartbeat: Millis(200) }
+}
+
+pub(crate) fn png_blob() -> Vec<u8> {
+    b"not really a picture".to_vec()
+}
+
+pub(crate) fn episode_id(run: RunId, index: u32) -> String {
+    EpisodeId { run, index }.to_string()
+}
+
+/// What a client with this access is told.
+pub(crate) async fn status(access: &Access) -> Result<v1::StatusResponse, Status> {
+    let connection = access.connect().await.expect("reachable");
+    ControlServiceClient::new(connection).status(v1::StatusRequest {}).await.map(tonic::Response::into_inner)
+}
+
+impl World {
+    async fn from(config: Config, folder: tempfile::TempDir) -> Self {
+        let coordinator = Coordinator::start(config.clone()).await.expect("a coordinator");
+        Self { coordinator, config, folder }
+    }
+
+    pub(crate) async fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        Self::from(config(folder.path().join("store")), folder).await
+    }
+
+    pub(crate) async fn start_with_short_leases() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(folder.path().join("store"));
+        config.engine.lease_ttl = Millis(1000);
+        config.engine.skew = Millis(3000);
+        Self::from(config, folder).await
+    }
+
+    pub(crate) async fn start_with_tls() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(folder.path().join("store"));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        config.listen = Some(Listen { address, host: "127.0.0.1".to_owned() });
+        Self::from(config, folder).await
+    }
+
+    pub(crate) async fn start_second(&self) -> Result<Coordinator, StartError> {
+        Coordinator::start(self.config.clone()).await
+    }
+
+    pub(crate) async fn restart(self) -> Self {
+        let Self { coordinator, config, folder } = self;
+        coordinator.stop().await.expect("stopped in order");
+        Self::from(config, folder).await
+    }
+
+    pub(crate) async fn stop(self) {
+        self.coordinator.stop().await.expect("stopped in order");
+        drop(self.folder);
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        Access::read(self.coordinator.local_access()).expect("an access file")
+    }
+
+    async fn connection(&self) -> Connection {
+        self.access().connect().await.expect("reachable")
+    }
+
+    pub(crate) async fn control(&self) -> ControlServiceClient<Connection> {
+        ControlServiceClient::new(self.connection().await)
+    }
+
+    pub(crate) async fn follow(&self, run: RunId) -> Streaming<v1::RunUpdate> {
+        let request = v1::FollowRequest { run_id: run.to_string() };
+        self.control().await.follow(request).await.expect("followed").into_inner()
+    }
+
+    pub(crate) fn new_run(&self) -> RunId {
+        RunId::new(Timestamp(1_700_000_000_000), random())
+    }
+
+    pub(crate) async fn put_blob(&self, bytes: &[u8]) -> Digest {
+        let digest = Digest::of(bytes);
+        self.put_blob_as(&digest, bytes).await.expect("put");
+        digest
+    }
+
+    pub(crate) async fn put_blob_as(&self, digest: &Digest, bytes: &[u8]) -> Result<u32, Status> {
+        put(&mut BlobServiceClient::new(self.connection().await), digest, bytes).await
+    }
+
+    pub(crate) async fn get_blob(&self, digest: &Digest) -> Result<Vec<u8>, Status> {
+        let request = v1::GetBlobRequest { digest: convert::digest_bytes(digest).into() };
+        let mut stream = BlobServiceClient::new(self.connection().await).get(request).await?.into_inner();
+        let mut bytes = Vec::new();
+        while let Some(piece) = stream.message().await? {
+            bytes.extend_from_slice(&piece.data);
+        }
+        Ok(bytes)
+    }
+
+    pub(crate) async fn submit(&self, episodes: u32) -> RunId {
+        let run = self.new_run();
+        self.submit_as(run, episodes).await.expect("submitted");
+        run
+    }
+
+    pub(crate) async fn submit_as(&self, run: RunId, episodes: u32) -> Result<v1::SubmitResponse, Status> {
+        let env = self.put_blob(b"the plan of an env").await;
+        let mut entries = Vec::new();
+        for index in 0..episodes {
+            let plan = self.put_blob(format!("the plan of episode {index}").as_bytes()).await;
+            let task = format!("calc_env/task{index}").parse().expect("a task");
+            entries.push(EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0 });
+        }
+        let resources = Resources { cpu_millis: 1000, memory_mib: 1024, gpus: 0 };
+        let plan = RunPlan {
+            name: "a test".to_owned(),
+            benchmark: "/nowhere".to_owned(),
+            agents: vec![AgentSpec::Idle],
+            envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
+            episodes: entries,
+            retry: RetryPolicy { max_attempts: 3, backoff: Millis(1) },
+        };
+        let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
+        self.submit_plan(run, &plan).await
+    }
+
+    pub(crate) async fn submit_without_blobs(&self, run: RunId) -> Result<v1::SubmitResponse, Status> {
+        self.submit_plan(run, &Digest::of(b"never put")).await
+    }
+
+    async fn submit_plan(&self, run: RunId, plan: &Digest) -> Result<v1::SubmitResponse, Status> {
+        let plan = convert::digest_bytes(plan).into();
+        let request = v1::SubmitRequest { run_id: run.to_string(), plan };
+        self.control().await.submit(request).await.map(tonic::Response::into_inner)
+    }
+
+    pub(crate) fn settlement(&self, run: RunId, index: u32) -> Option<SettlementKind> {
+        let record = self.coordinator.reader().episode(EpisodeId { run, index }).expect("readable").expect("there");
+        match record.state {
+            EpisodeState::Settled { settlement, .. } => Some(settlement.kind()),
+            EpisodeState::Queued | EpisodeState::Active { .. } => None,
+        }
+    }
+}
+
+async fn put(blobs: &mut BlobServiceClient<Connection>, digest: &Digest, bytes: &[u8]) -> Result<u32, Status> {
+    let mut chunks = Vec::new();
+    for (index, piece) in bytes.chunks(1 << 20).enumerate() {
+        let digest = if index == 0 { convert::digest_bytes(digest) } else { Vec::new() };
+        chunks.push(v1::PutBlobChunk { digest: digest.into(), size: bytes.len() as u64, data: piece.to_vec().into() });
+    }
+    if chunks.is_empty() {
+        chunks.push(v1::PutBlobChunk { digest: convert::digest_bytes(digest).into(), ..Default::default() });
+    }
+    blobs.put(tokio_stream::iter(chunks)).await.map(|answer| answer.into_inner().stored)
+}
+
+/// A worker as the coordinator sees one.
+#[derive(Debug)]
+pub(crate) struct FakeWorker {
+    pub(crate) id: WorkerId,
+    pub(crate) welcome: v1::Welcome,
+    up: mpsc::Sender<v1::FromWorker>,
+    down: Streaming<v1::ToWorker>,
+    leases: VecDeque<LeaseRef>,
+    blobs: BlobServiceClient<Connection>,
+}
+
+impl FakeWorker {
+    pub(crate) async fn connect(access: &Access, live: &[LeaseRef]) -> Self {
+        Self::connect_as(new_worker(), access, live).await
+    }
+
+    pub(crate) async fn connect_as(id: WorkerId, access: &Access, live: &[LeaseRef]) -> Self {
+        Self::dial(id, access, live, 1, longhaul_proto::PROTOCOL_VERSION).await.expect("a session")
+    }
+
+    pub(crate) async fn connect_with_slots(access: &Access, slots: u32) -> Self {
+        Self::dial(new_worker(), access, &[], slots, longhaul_proto::PROTOCOL_VERSION).await.expect("a session")
+    }
+
+    pub(crate) async fn try_connect_with_version(access: &Access, version: u32) -> Result<Self, Status> {
+        Self::dial(new_worker(), access, &[], 1, version).await
+    }
+
+    async fn dial(id: WorkerId, access: &Access, live: &[LeaseRef], slots: u32, version: u32) -> Result<Self, Status> {
+        let connection = access.connect().await.expect("reachable");
+        let (up, receiver) = mpsc::channel(64);
+        let hello = v1::Hello {
+            protocol_version: version,
+            worker_id: id.to_string(),
+            hostname: "node1".to_owned(),
+            pid: 1,
+            version: "test".to_owned(),
+            cpu_millis: 4000,
+            memory_mib: 8192,
+            gpus: 0,
+            max_slots: slots,
+            live: live.iter().map(|lease| (*lease).into()).collect(),
+            slurm_job_id: String::new(),
+        };
+        up.send(v1::FromWorker { message: Some(Up::Hello(hello)) }).await.expect("room");
+        let mut client = WorkerServiceClient::new(connection.clone());
+        let mut down = client.session(ReceiverStream::new(receiver)).await?.into_inner();
+        let first = down.message().await?.and_then(|message| message.message);
+        let Some(Down::Welcome(welcome)) = first else { panic!("{first:?} is no welcome") };
+        Ok(Self { id, welcome, up, down, leases: VecDeque::new(), blobs: BlobServiceClient::new(connection) })
+    }
+
+    pub(crate) async fn say(&self, message: Up) {
+        self.up.send(v1::FromWorker { message: Some(message) }).await.expect("the session is open");
+    }
+
+    /// The next message, whatever it is.
+    pub(crate) async fn next(&mut self) -> Down {
+        let message = self.down.message().await.expect("the session is open").expect("not the end");
+        message.message.expect("a message")
+    }
+
+    /// A lease that comes while something else is waited for; they are also sent again
+    /// after a reconnect.
+    fn keep(&mut self, lease: &v1::Lease) {
+        self.leases.push_back(convert::lease(lease.attempt.as_ref()).expect("a lease"));
+    }
+
+    /// Why the session ended.
+    pub(crate) async fn closed(&mut self) -> Option<Status> {
+        loop {
+            match self.down.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(status),
+            }
+        }
+    }
+
+    pub(crate) async fn lease(&mut self) -> LeaseRef {
+        if let Some(lease) = self.leases.pop_front() {
+            return lease;
+        }
+        let message = self.next().await;
+        let Down::Lease(lease) = message else { panic!("{message:?} is no lease") };
+        convert::lease(lease.attempt.as_ref()).expect("a lease")
+    }
+
+    /// Waits for a lease as a worker does, saying now and then that it is there.
+    pub(crate) async fn lease_while_beating(&mut self) -> LeaseRef {
+        let mut sequence = 0;
+        loop {
+            sequence += 1;
+            self.heartbeat(sequence, &[]).await;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            match self.next().await {
+                Down::Lease(lease) => return convert::lease(lease.attempt.as_ref()).expect("a lease"),
+                Down::HeartbeatAck(_) => {}
+                other => panic!("{other:?} is no lease"),
+            }
+        }
+    }
+
+    pub(crate) async fn heartbeat(&mut self, sequence: u64, live: &[LeaseRef]) {
+        let live = live.iter().map(|lease| (*lease).into()).collect();
+        self.say(Up::Heartbeat(v1::Heartbeat { sequence, live, ..v1::Heartbeat::default() })).await;
+    }
+
+    pub(crate) async fn renewed(&mut self) -> Vec<v1::AttemptRef> {
+        loop {
+            match self.next().await {
+                Down::HeartbeatAck(ack) => return ack.renewed,
+                Down::Lease(lease) => self.keep(&lease),
+                other => panic!("{other:?} is no answer to a heartbeat"),
+            }
+        }
+    }
+
+    pub(crate) async fn put_blob(&mut self, bytes: &[u8]) {
+        put(&mut self.blobs, &Digest::of(bytes), bytes).await.expect("put");
+    }
+
+    pub(crate) async fn step(&self, lease: &LeaseRef, number: u32) {
+        let record_json = serde_json::to_vec(&record(number)).expect("JSON").into();
+        self.say(Up::Step(v1::StepReport { attempt: Some((*lease).into()), number, record_json })).await;
+    }
+
+    pub(crate) async fn step_ack(&mut self) -> u32 {
+        loop {
+            match self.next().await {
+                Down::StepAck(ack) => return ack.number,
+                Down::Lease(lease) => self.keep(&lease),
+                Down::HeartbeatAck(_) => {}
+                other => panic!("{other:?} is no acknowledgement"),
+            }
+        }
+    }
+
+    pub(crate) async fn log(&mut self, lease: &LeaseRef, name: &str, bytes: &[u8]) {
+        self.put_blob(bytes).await;
+        let blob = convert::digest_bytes(&Digest::of(bytes)).into();
+        self.say(Up::Log(v1::AttemptLog { attempt: Some((*lease).into()), name: name.to_owned(), blob })).await;
+    }
+
+    async fn end(&self, lease: &LeaseRef, end: &AttemptEnd, steps: u32) {
+        let last = steps.checked_sub(1).map(|number| record(number).digest().expect("JSON"));
+        self.say(Up::Ended(v1::AttemptEnded {
+            attempt: Some((*lease).into()),
+            end_json: serde_json::to_vec(end).expect("JSON").into(),
+            steps,
+            last_step_digest: last.map(|digest| convert::digest_bytes(&digest)).unwrap_or_default().into(),
+            notes_json: serde_json::to_vec(&AttemptNotes::default()).expect("JSON").into(),
+        }))
+        .await;
+    }
+
+    pub(crate) async fn end_passed(&self, lease: &LeaseRef, steps: u32) {
+        let verdict = Verdict {
+            passed: true,
+            score: 100.0,
+            feedback: "right".to_owned(),
+            details: serde_json::Value::Null,
+            ended_by: EndedBy::Agent,
+        };
+        self.end(lease, &AttemptEnd::Verdict(verdict), steps).await;
+    }
+
+    pub(crate) async fn end_fault(&self, lease: &LeaseRef, fault: Fault) {
+        self.end(lease, &AttemptEnd::Fault(fault), 0).await;
+    }
+
+    pub(crate) async fn end_cancelled(&self, lease: &LeaseRef) {
+        self.end(lease, &AttemptEnd::Cancelled, 0).await;
+    }
+
+    pub(crate) async fn end_unverified(&self, lease: &LeaseRef, ended_by: EndedBy) {
+        self.end(lease, &AttemptEnd::Unverified { ended_by, reason: "no verifier".to_owned() }, 0).await;
+    }
+
+    pub(crate) async fn end_ack(&mut self) -> v1::EndAck {
+        loop {
+            match self.next().await {
+                Down::EndAck(ack) => return ack,
+                Down::Lease(lease) => self.keep(&lease),
+                Down::StepAck(_) | Down::HeartbeatAck(_) => {}
+                other => panic!("{other:?} is no acknowledgement of an end"),
+            }
+        }
+    }
+
+    pub(crate) async fn claim_layer(&self) {
+        let key = convert::digest_bytes(&Digest::of(b"a layer")).into();
+        self.say(Up::LayerClaim(v1::LayerClaim { key, kind: "install".to_owned(), env: "calc_env".to_owned() })).await;
+    }
+
+    pub(crate) async fn layer_ready(&self) {
+        let content = convert::digest_bytes(&Digest::of(b"its content")).into();
+        self.say(Up::LayerResult(v1::LayerResult {
+            key: convert::digest_bytes(&Digest::of(b"a layer")).into(),
+            kind: "install".to_owned(),
+            env: "calc_env".to_owned(),
+            built: true,
+            build_millis: 10,
+            result: Some(v1::layer_result::Result::Ready(v1::LayerInfo { content, bytes: 3 })),
+        }))
+        .await;
+    }
+
+    pub(crate) async fn layer_answer(&mut self) -> v1::layer_answer::Answer {
+        loop {
+            match self.next().await {
+                Down::LayerAnswer(answer) => return answer.answer.expect("an answer"),
+                Down::Lease(lease) => self.keep(&lease),
+                Down::HeartbeatAck(_) => {}
+                other => panic!("{other:?} is no answer about a layer"),
+            }
+        }
+    }
+}
+
+fn new_worker() -> WorkerId {
+    WorkerId::new(Timestamp(1_700_000_000_000), random())
+}
+
+fn record(number: u32) -> StepRecord {
+    StepRecord {
+        number,
+        at: Timestamp(1_700_000_000_000 + u64::from(number)),
+        answer: (number > 0).then(|| Answer { text: Some("next".to_owned()), ..Answer::default() }),
+        outcomes: Vec::new(),
+        screen: Screenshot { png: Digest::of(&png_blob()), width: 800, height: 600 },
+        rested: true,
+        timing: StepTiming::default(),
+    }
+}
+
+/// Tells apart what is made in one test.
+fn random() -> u32 {
+    use rand::TryRngCore;
+    rand::rngs::OsRng.try_next_u32().expect("random bytes")
+}

@@ -1,0 +1,7 @@
+#!/bin/bash
+# The program, from Debian's own packages.
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -q
+apt-get install -y -q --no-install-recommends gnumeric imagemagick fonts-dejavu
+ssconvert --version

@@ -1,0 +1,321 @@
+//! Freezing what a run needs.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use longhaul_core::agent::AgentPlan;
+use longhaul_core::budget::EpisodeBudget;
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::TaskName;
+use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, RetryPolicy, Scoring, TaskPlan, Tree, TreeNode};
+use longhaul_core::time::Millis;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::Small;
+use crate::benchmark::{
+    Agent, Depth, HookPolicies, Limits, MemoryBlobs, OnRefusal, PlanError, Planned, Request, plan, preview,
+};
+
+struct Frozen {
+    planned: Planned,
+    blobs: HashMap<Digest, Vec<u8>>,
+}
+
+impl Frozen {
+    fn read<T: DeserializeOwned>(&self, digest: Digest) -> T {
+        serde_json::from_slice(&self.blobs[&digest]).unwrap()
+    }
+
+    fn env(&self, index: usize) -> EnvPlan {
+        self.read(self.planned.run.envs[index].plan)
+    }
+
+    fn episode(&self, index: usize) -> EpisodePlan {
+        self.read(self.planned.run.episodes[index].plan)
+    }
+
+    fn task(&self, index: usize) -> TaskPlan {
+        self.read(self.episode(index).task)
+    }
+
+    fn paths(&self, tree: Digest) -> Vec<String> {
+        self.read::<Tree>(tree).entries.into_iter().map(|entry| entry.path).collect()
+    }
+}
+
+fn names(texts: &[&str]) -> Vec<TaskName> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn freeze_with(
+    small: &Small,
+    tasks: &[&str],
+    agents: &[Agent],
+    change: impl FnOnce(&mut Request<'_>),
+) -> Result<Frozen, PlanError> {
+    let benchmark = small.read(Depth::Specs);
+    let tasks = names(tasks);
+    let policies = HookPolicies::default();
+    let mut request = Request {
+        name: "test".to_owned(),
+        tasks: &tasks,
+        agents,
+        samples: 1,
+        limits: Limits::default(),
+        retry: RetryPolicy { max_attempts: 3, backoff: Millis(1000) },
+        hook_policies: &policies,
+        seed: 7,
+        on_refusal: OnRefusal::Fail,
+    };
+    change(&mut request);
+    let mut blobs = MemoryBlobs::default();
+    let planned = plan(&benchmark, &request, &mut blobs)?;
+    Ok(Frozen { planned, blobs: blobs.0 })
+}
+
+fn freeze(small: &Small) -> Frozen {
+    freeze_with(small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).unwrap()
+}
+
+#[test]
+fn a_plan_holds_all_that_a_worker_needs() {
+    let frozen = freeze(&Small::new());
+    let run = &frozen.planned.run;
+    assert_eq!((run.envs.len(), run.episodes.len(), run.agents[0].name()), (1, 1, "idle"));
+    assert_eq!(serde_json::to_vec(run).unwrap(), frozen.blobs[&frozen.planned.digest]);
+    let env = frozen.env(0);
+    assert_eq!(
+        (env.name.as_str(), env.id.as_str(), env.width, env.height, env.net),
+        ("paint_env", "paint_env@1", 1920, 1080, true)
+    );
+    assert_eq!(env.pre_start.as_deref(), Some("/workspace/scripts/install.sh"));
+    assert_eq!((env.mounts.len(), env.mounts[0].target.as_str()), (1, "/workspace/scripts"));
+    assert_eq!(env.tasks_target.as_deref(), Some("/workspace/tasks"));
+    assert_eq!(frozen.paths(env.mounts[0].tree), ["configure.sh", "install.sh"]);
+    assert_eq!(frozen.paths(env.files), ["env.json", "scripts", "scripts/configure.sh", "scripts/install.sh"]);
+    assert_eq!(env.hook_policy, HookPolicy::Strict);
+    let task = frozen.task(0);
+    assert_eq!(task.scoring, Scoring::Program { file: "verifier.py".to_owned(), function: "verify".to_owned() });
+    assert_eq!((task.hook_time, task.export_settle), (Millis(600_000), Millis(0)));
+    assert_eq!(task.metadata, json!({"length": 7}));
+    assert_eq!(frozen.paths(task.files), ["setup_task.sh", "task.json", "verifier.py", "vlm_checklist.json"]);
+    assert_eq!(task.env, frozen.planned.run.envs[0].plan);
+}
+
+#[test]
+fn files_keep_their_bytes_their_mode_and_their_links() {
+    let small = Small::new();
+    let long = vec![7_u8; 5 * 1024 * 1024];
+    small.write("environments/paint_env/scripts/data.bin", &long);
+    let scripts = small.env_dir("paint_env").join("scripts");
+    symlink("install.sh", scripts.join("inner")).unwrap();
+    symlink("../../paint_env/env.json", scripts.join("of_the_clone")).unwrap();
+    symlink("/etc/hostname", scripts.join("outside")).unwrap();
+    symlink("nowhere", scripts.join("dangling")).unwrap();
+    symlink("..", scripts.join("circle")).unwrap();
+    let frozen = freeze(&small);
+    let tree: Tree = frozen.read(frozen.env(0).mounts[0].tree);
+    let node = |path: &str| tree.entries.iter().find(|entry| entry.path == path).map(|entry| &entry.node);
+    let Some(TreeNode::File { executable: false, size, chunks }) = node("data.bin") else { panic!("{tree:?}") };
+    assert_eq!((*size, chunks.len()), (long.len() as u64, 3));
+    let joined: Vec<u8> = chunks.iter().flat_map(|chunk| frozen.blobs[chunk].clone()).collect();
+    assert_eq!(joined, long);
+    assert!(matches!(node("install.sh"), Some(TreeNode::File { executable: true, .. })));
+    assert_eq!(node("inner"), Some(&TreeNode::Link { target: "install.sh".to_owned() }));
+    assert!(matches!(node("of_the_clone"), Some(TreeNode::File { .. })));
+    assert_eq!(node("dangling"), Some(&TreeNode::Link { target: "nowhere".to_owned() }));
+    assert_eq!((node("outside"), node("circle")), (None, None));
+    let left_out: Vec<_> = frozen.planned.left_out.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
+    assert_eq!(left_out, ["circle", "outside"]);
+}
+
+#[test]
+fn an_edited_verifier_changes_the_task_and_not_the_env() {
+    let small = Small::new();
+    let before = freeze(&small);
+    assert_eq!(before.planned.digest, freeze(&small).planned.digest, "the same files, the same plan");
+    small.write("environments/paint_env/tasks/draw_line/verifier.py", "def verify(a, b, c):\n    return other(a)\n");
+    let after = freeze(&small);
+    assert_ne!(before.planned.digest, after.planned.digest);
+    assert_eq!(before.planned.run.envs, after.planned.run.envs);
+    small.write("environments/paint_env/scripts/install.sh", "#!/bin/bash\ntrue\n");
+    assert_ne!(after.planned.run.envs, freeze(&small).planned.run.envs);
+}
+
+#[test]
+fn no_mount_shows_the_tasks_or_what_is_secret_in_them() {
+    let small = Small::new();
+    small.write_env("paint_env", |spec| {
+        spec["mounts"] = json!([
+            {"source": "environments/paint_env", "target": "/workspace/"},
+            {"source": "environments/paint_env/tasks/draw_line", "target": "/task"},
+        ]);
+    });
+    let frozen = freeze(&small);
+    let env = frozen.env(0);
+    assert_eq!(env.tasks_target.as_deref(), Some("/workspace/tasks"));
+    assert!(frozen.paths(env.mounts[0].tree).iter().all(|path| !path.starts_with("tasks")));
+    assert_eq!(frozen.paths(env.mounts[1].tree), ["setup_task.sh"]);
+}
+
+#[test]
+fn a_missing_mount_is_an_empty_folder_and_others_are_refused() {
+    let small = Small::new();
+    let mount = |source: &str, target: &str| {
+        small.write_env("paint_env", |spec| {
+            spec["mounts"] = json!([{"source": source, "target": target, "mode": "rw"}])
+        });
+        freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ())
+    };
+    let frozen = mount("environments/paint_env/assets", "/workspace/assets").unwrap();
+    assert!(frozen.env(0).mounts[0].writable);
+    assert_eq!(frozen.paths(frozen.env(0).mounts[0].tree), Vec::<String>::new());
+    for (source, target, words) in [
+        ("/etc", "/workspace/etc", "leads out of the benchmark's clone"),
+        ("benchmarks/small", "/workspace", "would show more than one env"),
+        ("environments/paint_env/env.json", "/workspace/env.json", "is a single file"),
+        ("scripts", "../up", "no plain absolute path"),
+        ("scripts", "/a/../../b", "no plain absolute path"),
+    ] {
+        let said = mount(source, target).err().unwrap().to_string();
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn a_verifier_that_cannot_be_trusted_scores_nothing() {
+    let small = Small::new();
+    let stub = "def verify(a, b, c):\n    return {'passed': True, 'score': 100}\n";
+    for (text, words) in
+        [(stub, "a stub"), ("", "no such function"), ("def verify(a):\n    return a\n", "other arguments")]
+    {
+        small.write("environments/paint_env/tasks/draw_line/verifier.py", text);
+        let Scoring::None { reason } = freeze(&small).task(0).scoring else { panic!("{text}") };
+        assert!(reason.contains(words), "{reason}");
+    }
+    fs::remove_file(small.task_dir("paint_env", "draw_line").join("verifier.py")).unwrap();
+    assert!(matches!(freeze(&small).task(0).scoring, Scoring::None { .. }));
+}
+
+#[test]
+fn the_command_line_comes_before_the_task_and_the_task_before_the_default() {
+    let limits = |steps| Limits { steps, default_steps: 50, time: Millis(9) };
+    let max = |limits: Limits, task| limits.budget(task).max_steps;
+    assert_eq!((max(limits(Some(3)), Some(40)), max(limits(None), Some(40)), max(limits(None), None)), (3, 40, 50));
+    let frozen = freeze(&Small::new());
+    assert_eq!(frozen.episode(0).budget, EpisodeBudget { max_steps: 40, max_time: Limits::DEFAULT_TIME });
+}
+
+#[test]
+fn every_task_is_begun_before_any_is_repeated() {
+    let small = Small::new();
+    small.add_task("paint_env", "second");
+    let script = small.outside().join("walk.jsonl");
+    fs::write(&script, "{\"mouse\": {\"move\": [1, 2]}}\n").unwrap();
+    let agents =
+        Agent::parse_all([script.to_str().map(|path| format!("scripted:{path}")).unwrap().as_str(), "idle"]).unwrap();
+    let frozen =
+        freeze_with(&small, &["paint_env/second", "paint_env/draw_line"], &agents, |request| request.samples = 2);
+    let frozen = frozen.unwrap();
+    let order: Vec<_> =
+        frozen.planned.run.episodes.iter().map(|entry| (entry.task.task.as_str(), entry.agent, entry.sample)).collect();
+    assert_eq!(
+        order,
+        [
+            ("second", 0, 0),
+            ("second", 1, 0),
+            ("draw_line", 0, 0),
+            ("draw_line", 1, 0),
+            ("second", 0, 1),
+            ("second", 1, 1),
+            ("draw_line", 0, 1),
+            ("draw_line", 1, 1),
+        ]
+    );
+    let seeds: std::collections::BTreeSet<_> = (0..8).map(|index| frozen.episode(index).seed).collect();
+    assert_eq!(seeds.len(), 8);
+    let AgentPlan::Scripted { script: blob } = frozen.episode(0).agent else { panic!() };
+    assert_eq!(frozen.blobs[&blob], fs::read(&script).unwrap());
+    assert_eq!(frozen.episode(1).agent, AgentPlan::Idle);
+}
+
+#[test]
+fn a_folder_of_scripts_must_have_one_for_each_task() {
+    let small = Small::new();
+    small.add_task("paint_env", "second");
+    let folder = small.outside().join("answers");
+    fs::create_dir_all(folder.join("paint_env")).unwrap();
+    fs::write(folder.join("paint_env/draw_line.jsonl"), "[]\n").unwrap();
+    let agents = [Agent::parse(&format!("scripted:{}", folder.display())).unwrap()];
+    assert_eq!(agents[0].name(), "answers");
+    assert!(freeze_with(&small, &["paint_env/draw_line"], &agents, |_| ()).is_ok());
+    let said = freeze_with(&small, &["paint_env/second"], &agents, |_| ()).err().unwrap().to_string();
+    assert!(said.contains("no script for the task paint_env/second"), "{said}");
+    fs::write(folder.join("paint_env/second.jsonl"), "{}\nnot json\n").unwrap();
+    let error = freeze_with(&small, &["paint_env/second"], &agents, |_| ()).err().unwrap();
+    let PlanError::Agent(agent) = &error else { panic!("{error}") };
+    let source = std::error::Error::source(agent).unwrap().to_string();
+    assert!(source.starts_with("line 2"), "{source}");
+}
+
+#[test]
+fn agents_are_told_apart() {
+    for bad in ["", "claude", "scripted:", "=scripted:x"] {
+        assert!(Agent::parse(bad).is_err(), "{bad}");
+    }
+    let missing = Agent::parse("scripted:/nowhere/at/all.jsonl").unwrap_err().to_string();
+    assert!(missing.contains("/nowhere/at/all.jsonl"), "{missing}");
+    let small = Small::new();
+    let script = small.outside().join("walk.jsonl");
+    fs::write(&script, "").unwrap();
+    let text = format!("scripted:{}", script.display());
+    let said = Agent::parse_all([text.as_str(), text.as_str()]).unwrap_err().to_string();
+    assert!(said.contains("two agents are called `walk`"), "{said}");
+    assert_eq!(Agent::parse_all([text.as_str(), format!("again={text}").as_str()]).unwrap()[1].name(), "again");
+}
+
+#[test]
+fn envs_beyond_a_container_are_refused_by_name_before_anything_runs() {
+    let small = Small::new();
+    for env in ["docker_env", "windows_env"] {
+        small.add_env(env);
+        small.add_task(env, "any");
+    }
+    small.write("environments/docker_env/scripts/install.sh", "docker pull x\nsystemctl start y\n");
+    small.write_env("windows_env", |spec| spec["base"] = json!("windows-11"));
+    let tasks = ["docker_env/any", "paint_env/draw_line", "windows_env/any"];
+    let said = freeze_with(&small, &tasks, &[Agent::Idle], |_| ()).err().unwrap().to_string();
+    assert!(said.starts_with("2 of the envs asked for cannot be run in a container:"), "{said}");
+    assert!(
+        said.contains("docker_env: it needs docker (environments/docker_env/scripts/install.sh:1: docker pull x)"),
+        "{said}"
+    );
+    assert!(said.contains("windows_env: it needs Windows"), "{said}");
+    let passed =
+        freeze_with(&small, &tasks, &[Agent::Idle], |request| request.on_refusal = OnRefusal::PassOver).unwrap();
+    assert_eq!(passed.planned.run.episodes.len(), 1);
+    assert_eq!(
+        passed.planned.passed_over.iter().map(|env| env.env.as_str()).collect::<Vec<_>>(),
+        ["docker_env", "windows_env"]
+    );
+    let anyway =
+        freeze_with(&small, &tasks, &[Agent::Idle], |request| request.on_refusal = OnRefusal::RunAnyway).unwrap();
+    assert_eq!(anyway.planned.run.episodes.len(), 3);
+    let shown = preview(&small.read(Depth::Specs), &names(&tasks));
+    assert_eq!(
+        shown.iter().map(|env| (env.tasks, env.refused.is_some())).collect::<Vec<_>>(),
+        [(1, true), (1, false), (1, true)]
+    );
+}
+
+#[test]
+fn nothing_and_what_is_not_there_are_no_runs() {
+    let small = Small::new();
+    assert!(matches!(freeze_with(&small, &[], &[Agent::Idle], |_| ()), Err(PlanError::Nothing)));
+    assert!(matches!(freeze_with(&small, &["paint_env/gone"], &[Agent::Idle], |_| ()), Err(PlanError::NoTask(_))));
+    small.write("environments/paint_env/tasks/draw_line/task.json", "{");
+    let said = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap().to_string();
+    assert!(said.starts_with("environments/paint_env/tasks/draw_line/task.json:1:1: not JSON"), "{said}");
+}

@@ -1,0 +1,77 @@
+//! Plans a run, brings its blobs to the coordinator, and submits it.
+
+use longhaul_core::ids::RunId;
+use longhaul_proto::{convert, v1};
+use rand::TryRngCore;
+
+use super::pick::Wanted;
+use crate::benchmark::{Blobs, PlanError, Planned, Request, plan};
+use crate::client::Client;
+use crate::error::CliError;
+use crate::{output, units, upload};
+
+/// A new id for a run.
+///
+/// # Errors
+///
+/// The system gives no random bytes.
+fn new_run() -> Result<RunId, CliError> {
+    let random = rand::rngs::OsRng.try_next_u32().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
+    Ok(RunId::new(longhaul_core::time::Timestamp(now), random))
+}
+
+struct Uploading(upload::Sink);
+
+impl Blobs for Uploading {
+    fn put(&mut self, digest: longhaul_core::digest::Digest, bytes: &[u8]) -> Result<(), crate::benchmark::BlobError> {
+        Ok(self.0.put(digest, bytes)?)
+    }
+}
+
+/// Submits a run; it is durable when this returns.
+pub(super) async fn submit(client: &Client, wanted: Wanted) -> Result<RunId, CliError> {
+    let run = new_run()?;
+    let (sink, uploader) = upload::channel();
+    // Reading and digesting files holds a thread; the uploader empties the sink meanwhile.
+    let planning = tokio::task::spawn_blocking(move || planned(&wanted, run, sink));
+    let (planned, uploaded) = tokio::join!(planning, uploader.run(client));
+    // If the upload failed, planning failed too, for that reason.
+    let uploaded = uploaded?;
+    let planned =
+        planned.map_err(|error| CliError::Plan(Box::new(error)))?.map_err(|error| CliError::Plan(Box::new(error)))?;
+    for env in &planned.passed_over {
+        output::note(&output::escape(&format!(
+            "warning: {} ({} tasks) is left out: {}",
+            env.env, env.tasks, env.reason
+        )));
+    }
+    for path in &planned.left_out {
+        output::note(&output::escape(&format!("warning: {path} cannot be frozen and is left out")));
+    }
+    tracing::info!(blobs = uploaded.blobs, bytes = uploaded.bytes, "the run's files were brought to the coordinator");
+    let request = v1::SubmitRequest { run_id: run.to_string(), plan: convert::digest_bytes(&planned.digest).into() };
+    client.control.clone().submit(request).await.map_err(client.refused("take the run"))?;
+    output::note(&format!(
+        "run {run}: {} episodes in {} envs, submitted ({} of files new to the store)",
+        planned.run.episodes.len(),
+        planned.run.envs.len(),
+        units::show_size(uploaded.bytes)
+    ));
+    Ok(run)
+}
+
+fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, PlanError> {
+    let request = Request {
+        name: wanted.name.clone(),
+        tasks: &wanted.picked.tasks,
+        agents: &wanted.agents,
+        samples: wanted.samples,
+        limits: wanted.limits,
+        retry: wanted.retry,
+        hook_policies: &wanted.hook_policies,
+        seed: run.as_u64(),
+        on_refusal: wanted.on_refusal,
+    };
+    plan(&wanted.picked.benchmark, &request, &mut Uploading(sink))
+}

@@ -1,0 +1,77 @@
+//! `longhaul serve`: a coordinator by itself.
+
+use longhaul_coordinator::{Coordinator, Listen};
+
+use crate::cli::ServeArgs;
+use crate::error::CliError;
+use crate::output;
+use crate::places;
+use crate::settings::Settings;
+use crate::signals::Signals;
+
+/// How a coordinator over a store is started with these settings.
+///
+/// # Errors
+///
+/// Nothing says where the store is.
+pub fn config(
+    store: Option<&std::path::Path>,
+    listen: Option<Listen>,
+    settings: &Settings,
+) -> Result<longhaul_coordinator::Config, CliError> {
+    let leases = &settings.coordinator;
+    let engine = longhaul_engine::Settings {
+        lease_ttl: leases.lease_ttl,
+        skew: leases.lease_skew,
+        ..longhaul_engine::Settings::default()
+    };
+    Ok(longhaul_coordinator::Config {
+        // What is said of it holds wherever it is read.
+        store: absolute(&places::store(store, settings)?)?,
+        listen,
+        runtime_dir: places::runtime_dir(),
+        engine,
+        heartbeat: leases.heartbeat,
+    })
+}
+
+fn absolute(path: &std::path::Path) -> Result<std::path::PathBuf, CliError> {
+    std::path::absolute(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "found", source })
+}
+
+/// Serves until a signal: the first one lets what runs end, the second stops.
+///
+/// # Errors
+///
+/// The coordinator does not start, or fails.
+pub async fn serve(args: ServeArgs, settings: &Settings) -> Result<(), CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let listen = args.listen.map(|address| Listen { address, host: args.host.clone().unwrap_or_else(hostname) });
+    let config = config(args.store.as_deref(), listen, settings)?;
+    let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
+    for warning in coordinator.warnings() {
+        tracing::warn!("{warning}");
+    }
+    output::note(&format!("serving {}", coordinator.reader().path().display()));
+    output::note(&format!("  access on this machine: {}", coordinator.local_access().display()));
+    if let (Some(access), Some(address)) = (coordinator.remote_access(), coordinator.remote_address()) {
+        output::note(&format!("  access from others:     {} ({address})", access.display()));
+    }
+    tokio::select! {
+        () = coordinator.failed() => {}
+        () = signals.next() => {
+            output::note("no more episodes are started; those that run are finished (once more to stop at once)");
+            tokio::select! {
+                () = coordinator.drain("the coordinator stops") => {}
+                () = signals.next() => output::note("stopping; what runs goes on when the coordinator is back"),
+            }
+        }
+    }
+    coordinator.stop().await.map_err(CliError::Actor)
+}
+
+/// This machine's name.
+#[must_use]
+pub fn hostname() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
+}

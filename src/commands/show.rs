@@ -1,0 +1,340 @@
+//! `longhaul show`: a run, an episode, its steps, logs and screenshots.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::outcome::{AttemptEnd, Settlement};
+use longhaul_core::step::{ActionOutcome, StepRecord};
+use longhaul_core::time::Millis;
+use longhaul_proto::{convert, v1};
+use longhaul_store::AttemptRecord;
+use serde_json::json;
+
+use crate::cli::ShowArgs;
+use crate::client::Source;
+use crate::error::CliError;
+use crate::output::{self, Format, Table, Tone, cut, escape};
+use crate::settings::Settings;
+use crate::{show, units};
+
+/// The most of an answer or an error that a row of steps shows.
+const CELL_WIDTH: usize = 90;
+
+/// Shows what is meant.
+///
+/// # Errors
+///
+/// It is not there, or cannot be read.
+pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
+    let source = Source::open(&args.source, settings).await?;
+    let (run, index) = match args.what.split_once('/') {
+        None => (args.what.as_str(), None),
+        Some((run, index)) => {
+            let index = index.parse().map_err(|_| {
+                CliError::Usage(format!("`{}` is not RUN/INDEX: the index is a number, from 0", args.what))
+            })?;
+            (run, Some(index))
+        }
+    };
+    let summary = source.run(run).await?;
+    let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
+    let Some(index) = index else {
+        if args.steps || args.log.is_some() || args.screenshot.is_some() {
+            let message = "steps, logs and screenshots are an episode's: say which one, as in `latest/0`";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        return show_run(&source, &summary, run, args.format).await;
+    };
+    let episode = source.episode(EpisodeId { run, index }).await?;
+    let attempts = attempts(&episode)?;
+    if let Some(name) = &args.log {
+        let attempt = chosen(&episode, &attempts, args.attempt)?;
+        return show_log(&source, &episode, attempt.id, name, args.output.as_deref()).await;
+    }
+    if let Some(number) = args.screenshot {
+        let attempt = chosen(&episode, &attempts, args.attempt)?;
+        return show_screenshot(&source, attempt.id, number, args.output.as_deref()).await;
+    }
+    if args.steps {
+        let attempt = chosen(&episode, &attempts, args.attempt)?;
+        return show_steps(&source, attempt.id, args.format).await;
+    }
+    show_episode(&episode, &attempts, args.format)
+}
+
+async fn show_run(source: &Source, summary: &v1::RunSummary, run: RunId, format: Format) -> Result<(), CliError> {
+    let rows = source.episodes(run).await?;
+    let layers = source.layers(Some(run)).await?;
+    match format {
+        Format::Json => {
+            let episodes = rows.iter().map(show::episode_json).collect::<Result<Vec<_>, _>>()?;
+            let layers: Vec<_> = layers.iter().map(show::layer_json).collect();
+            output::json(&json!({ "run": show::run_json(summary), "episodes": episodes, "layers": layers }))
+        }
+        Format::Human => {
+            let colours = output::stdout_colours();
+            let mut text = show::runs_table(std::slice::from_ref(summary), colours);
+            text.push('\n');
+            text.push_str(&show::episodes_table(&rows, colours)?);
+            if !layers.is_empty() {
+                text.push('\n');
+                text.push_str(&show::layers_table(&layers, colours));
+            }
+            output::data(&text)
+        }
+    }
+    .map_err(CliError::Output)
+}
+
+fn attempts(episode: &v1::GetEpisodeResponse) -> Result<Vec<AttemptRecord>, CliError> {
+    episode
+        .attempts_json
+        .iter()
+        .map(|json| serde_json::from_slice(json))
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: "an attempt".to_owned(), source })
+}
+
+/// The attempt that is asked for, else the last one: the one that settled the episode,
+/// if it is settled.
+fn chosen<'a>(
+    episode: &v1::GetEpisodeResponse,
+    attempts: &'a [AttemptRecord],
+    number: Option<u32>,
+) -> Result<&'a AttemptRecord, CliError> {
+    let found = match number {
+        Some(number) => attempts.iter().find(|attempt| attempt.id.number == number),
+        None => attempts.last(),
+    };
+    found.ok_or_else(|| CliError::NoSuchPart {
+        whole: format!("episode {}", row(episode).episode_id),
+        part: number.map_or_else(|| "attempt yet".to_owned(), |number| format!("attempt {number}")),
+        have: attempts.iter().map(|attempt| format!("attempt {}", attempt.id.number)).collect(),
+    })
+}
+
+fn row(episode: &v1::GetEpisodeResponse) -> v1::EpisodeRow {
+    episode.row.clone().unwrap_or_default()
+}
+
+fn show_episode(episode: &v1::GetEpisodeResponse, attempts: &[AttemptRecord], format: Format) -> Result<(), CliError> {
+    let row = row(episode);
+    match format {
+        Format::Json => {
+            let logs: Vec<_> = episode
+                .logs
+                .iter()
+                .map(|log| {
+                    let blob = convert::digest("blob", &log.blob).ok();
+                    json!({ "attempt": log.attempt, "name": log.name, "blob": blob })
+                })
+                .collect();
+            output::json(&json!({ "episode": show::episode_json(&row)?, "attempts": attempts, "logs": logs }))
+        }
+        Format::Human => output::data(&episode_text(&row, attempts, &episode.logs)?),
+    }
+    .map_err(CliError::Output)
+}
+
+fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::LogRow]) -> Result<String, CliError> {
+    let colours = output::stdout_colours();
+    let mut lines = vec![
+        format!("episode   {}", row.episode_id),
+        format!("task      {}", output::escape_line(&row.task)),
+        format!("agent     {}, sample {}", output::escape_line(&row.agent), row.sample),
+        format!("state     {}", output::paint(&row.state, show::tone(&row.state), colours)),
+    ];
+    match show::settlement(row)? {
+        Some(Settlement::Verdict(verdict)) => {
+            lines.push(format!("score     {}", verdict.score));
+            lines.push(format!("ended by  {}", verdict.ended_by));
+            lines.push(format!("feedback  {}", indent(&verdict.feedback)));
+        }
+        Some(Settlement::Unverified { ended_by, reason }) => {
+            lines.push(format!("ended by  {ended_by}"));
+            lines.push(format!("because   {}", indent(&reason)));
+        }
+        Some(Settlement::Faulted(fault)) => {
+            lines.push(format!("fault     {}: {}", fault.class, indent(&fault.message)));
+            lines.extend(fault.log_tail.map(|tail| format!("log tail\n  {}", indent_by(&tail, 2))));
+        }
+        Some(Settlement::Cancelled) | None => {}
+    }
+    for attempt in attempts {
+        lines.push(String::new());
+        lines.extend(attempt_lines(attempt));
+        let named: Vec<String> = logs
+            .iter()
+            .filter(|log| log.attempt == attempt.id.to_string())
+            .map(|log| output::escape_line(&log.name))
+            .collect();
+        if !named.is_empty() {
+            lines.push(format!("  logs      {}", named.join(", ")));
+        }
+    }
+    lines.push(String::new());
+    Ok(lines.join("\n"))
+}
+
+fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
+    let mut lines = vec![format!(
+        "attempt {} on {} (worker {}, epoch {}), from {}",
+        attempt.id.number,
+        output::escape_line(&attempt.hostname),
+        attempt.worker,
+        attempt.epoch,
+        show::time(attempt.started.0)
+    )];
+    let Some(finish) = &attempt.finish else {
+        lines.push("  it is live".to_owned());
+        return lines;
+    };
+    let end = match &finish.end {
+        AttemptEnd::Verdict(verdict) if verdict.passed => "passed".to_owned(),
+        AttemptEnd::Verdict(_) => "failed".to_owned(),
+        AttemptEnd::Unverified { reason, .. } => format!("unverified: {}", indent(reason)),
+        AttemptEnd::Cancelled => "cancelled".to_owned(),
+        AttemptEnd::Fault(fault) => format!("{}: {}", fault.class, indent(&fault.message)),
+    };
+    let late = if finish.late { ", too late to count" } else { "" };
+    lines.push(format!("  end       {end}{late}, {}", show::time(finish.at.0)));
+    let notes = &finish.notes;
+    let spent = |length: Millis| units::show_duration(length);
+    lines.push(format!(
+        "  time      layers {}, start {}, setup {}, acting {}, verify {}; {} steps; {} MiB at most",
+        spent(notes.layers_time),
+        spent(notes.start_time),
+        spent(notes.setup_time),
+        spent(notes.acting_time),
+        spent(notes.verify_time),
+        finish.steps.saturating_sub(1),
+        notes.peak_memory_mib
+    ));
+    for layer in &notes.layers {
+        let made = if layer.built { "built" } else { "reused" };
+        let tolerated = layer.tolerated_exit.map(|code| format!(", its hook exited with {code}")).unwrap_or_default();
+        lines.push(format!("  layer     {} {} {made}{tolerated}", layer.kind.name(), layer.key.short()));
+    }
+    lines.extend(notes.configure_ran.iter().map(|why| format!("  configure ran for this attempt: {}", indent(why))));
+    lines.extend(notes.warnings.iter().map(|warning| format!("  warning   {}", indent(warning))));
+    lines
+}
+
+fn indent(text: &str) -> String {
+    indent_by(text, 10)
+}
+
+fn indent_by(text: &str, by: usize) -> String {
+    escape(text.trim_end()).replace('\n', &format!("\n{}", " ".repeat(by)))
+}
+
+async fn show_steps(source: &Source, attempt: AttemptId, format: Format) -> Result<(), CliError> {
+    let records = records(source, attempt).await?;
+    if format == Format::Json {
+        return output::json(&records).map_err(CliError::Output);
+    }
+    let mut table = Table::new(&["step", "at", "answer", "outcome", "rested", "agent", "inject", "rest", "capture"]);
+    for record in &records {
+        let answer = record.answer.as_ref().map_or_else(|| "(first observation)".to_owned(), answer_text);
+        let errors: Vec<&str> = record
+            .outcomes
+            .iter()
+            .filter_map(|outcome| match outcome {
+                ActionOutcome::Done => None,
+                ActionOutcome::Error(error) => Some(error.as_str()),
+            })
+            .collect();
+        let (outcome, tone) =
+            if errors.is_empty() { ("done".to_owned(), Tone::Plain) } else { (errors.join("; "), Tone::Bad) };
+        let timing = &record.timing;
+        let spent = |length: Millis| (units::show_duration(length), Tone::Dim);
+        table.row([
+            (record.number.to_string(), Tone::Plain),
+            (show::time(record.at.0), Tone::Dim),
+            (cut(&answer, CELL_WIDTH), Tone::Plain),
+            (cut(&outcome, CELL_WIDTH), tone),
+            (if record.rested { "yes" } else { "no" }.to_owned(), Tone::Plain),
+            spent(timing.agent),
+            spent(timing.inject),
+            spent(timing.rest),
+            spent(timing.capture),
+        ]);
+    }
+    output::data(&table.render(output::stdout_colours())).map_err(CliError::Output)
+}
+
+fn answer_text(answer: &longhaul_core::agent::Answer) -> String {
+    let actions: Vec<String> = answer.actions.iter().map(ToString::to_string).collect();
+    let text = answer.text.as_deref().unwrap_or_default();
+    let done = if answer.done { "done" } else { "" };
+    [text, &actions.join(" "), done].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" | ")
+}
+
+async fn records(source: &Source, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
+    let rows = source.steps(attempt).await?;
+    rows.iter()
+        .map(|row| serde_json::from_slice(&row.record_json))
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
+}
+
+async fn show_log(
+    source: &Source,
+    episode: &v1::GetEpisodeResponse,
+    attempt: AttemptId,
+    name: &str,
+    to: Option<&Path>,
+) -> Result<(), CliError> {
+    let of_attempt = || episode.logs.iter().filter(|log| log.attempt == attempt.to_string());
+    let log = of_attempt().find(|log| log.name == name).ok_or_else(|| CliError::NoSuchPart {
+        whole: format!("attempt {attempt}"),
+        part: format!("log `{name}`"),
+        have: of_attempt().map(|log| log.name.clone()).collect(),
+    })?;
+    let digest = convert::digest("blob", &log.blob).map_err(CliError::Answer)?;
+    let bytes = blob(source, &digest, &format!("attempt {attempt}")).await?;
+    match to {
+        Some(path) => write(path, &bytes),
+        None if std::io::stdout().is_terminal() => {
+            output::data(&escape(&String::from_utf8_lossy(&bytes))).map_err(CliError::Output)
+        }
+        // For a program it is what it is.
+        None => raw(&bytes),
+    }
+}
+
+async fn show_screenshot(source: &Source, attempt: AttemptId, number: u32, to: Option<&Path>) -> Result<(), CliError> {
+    if to.is_none() && std::io::stdout().is_terminal() {
+        return Err(CliError::Usage("a screenshot is no text: name a file with -o, or redirect stdout".to_owned()));
+    }
+    let records = records(source, attempt).await?;
+    let record = records.iter().find(|record| record.number == number).ok_or_else(|| CliError::NoSuchPart {
+        whole: format!("attempt {attempt}"),
+        part: format!("step {number}"),
+        have: records.last().map(|last| format!("steps 0 to {}", last.number)).into_iter().collect(),
+    })?;
+    let bytes = blob(source, &record.screen.png, &format!("step {number} of attempt {attempt}")).await?;
+    match to {
+        Some(path) => write(path, &bytes),
+        None => raw(&bytes),
+    }
+}
+
+async fn blob(source: &Source, digest: &Digest, whole: &str) -> Result<Vec<u8>, CliError> {
+    source.blob(digest).await?.ok_or_else(|| CliError::NoSuchPart {
+        whole: whole.to_owned(),
+        part: format!("blob {digest} any more"),
+        have: Vec::new(),
+    })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    std::fs::write(path, bytes).map_err(|source| CliError::File { path: path.to_owned(), doing: "written", source })
+}
+
+fn raw(bytes: &[u8]) -> Result<(), CliError> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::Output)
+}

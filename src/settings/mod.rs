@@ -1,0 +1,10 @@
+//! The settings file: TOML, strict, with every default written out in `default.toml`.
+
+mod load;
+mod model;
+
+pub use load::{DEFAULTS, SettingsError, load, parse};
+pub use model::{
+    BaseSettings, CoordinatorSettings, LayerSettings, PathSettings, ProxySettings, RunSettings, Settings,
+    WorkerSettings,
+};

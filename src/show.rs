@@ -1,0 +1,287 @@
+//! Runs and episodes as tables and as JSON: what `run`, `status`, `show` and `watch` share.
+
+use longhaul_core::outcome::Settlement;
+use longhaul_core::time::Millis;
+use longhaul_proto::v1;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::output::{Table, Tone, cut};
+use crate::units;
+
+/// The most of a verifier's feedback or a fault's message that a table shows.
+const REASON_WIDTH: usize = 70;
+
+/// A point in time for people: local, to the second.
+#[must_use]
+pub fn time(millis: u64) -> String {
+    i64::try_from(millis)
+        .ok()
+        .filter(|millis| *millis > 0)
+        .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
+        .map(|at| at.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}
+
+/// A point in time for programs, if there is one.
+fn instant(millis: u64) -> Option<String> {
+    let millis = i64::try_from(millis).ok().filter(|millis| *millis > 0)?;
+    jiff::Timestamp::from_millisecond(millis).ok().map(|at| at.to_string())
+}
+
+/// Where a live attempt is.
+#[must_use]
+pub fn phase(attempt: &v1::LiveAttempt) -> &str {
+    attempt.phase.as_ref().map_or("leased", |phase| phase.name.as_str())
+}
+
+/// How a state is shown.
+#[must_use]
+pub fn tone(state: &str) -> Tone {
+    match state {
+        "passed" => Tone::Good,
+        "failed" => Tone::Bad,
+        "faulted" | "unverified" | "cancelled" => Tone::Warn,
+        _ => Tone::Dim,
+    }
+}
+
+/// How many episodes are settled.
+#[must_use]
+pub const fn settled(run: &v1::RunSummary) -> u32 {
+    run.passed + run.failed + run.unverified + run.cancelled + run.faulted
+}
+
+/// The settled episodes in words: `3 passed, 1 faulted`.
+#[must_use]
+pub fn counts(run: &v1::RunSummary) -> String {
+    let words = [
+        (run.passed, "passed"),
+        (run.failed, "failed"),
+        (run.unverified, "unverified"),
+        (run.faulted, "faulted"),
+        (run.cancelled, "cancelled"),
+    ];
+    let shown: Vec<String> =
+        words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    if shown.is_empty() { "none settled".to_owned() } else { shown.join(", ") }
+}
+
+/// Runs, the newest last.
+#[must_use]
+pub fn runs_table(runs: &[v1::RunSummary], colours: bool) -> String {
+    if runs.is_empty() {
+        return "no run was submitted yet\n".to_owned();
+    }
+    let mut table = Table::new(&["run", "name", "submitted", "settled", "verdicts"]);
+    for run in runs {
+        let state = format!("{}/{}", settled(run), run.episodes);
+        let tone = if run.settled_at_millis > 0 { Tone::Plain } else { Tone::Warn };
+        table.row([
+            (run.run_id.clone(), Tone::Plain),
+            (cut(&run.name, 40), Tone::Plain),
+            (time(run.submitted_at_millis), Tone::Plain),
+            (state, tone),
+            (counts(run), Tone::Plain),
+        ]);
+    }
+    table.render(colours)
+}
+
+/// A run for programs.
+#[must_use]
+pub fn run_json(run: &v1::RunSummary) -> Value {
+    json!({
+        "run": run.run_id,
+        "name": run.name,
+        "benchmark": run.benchmark,
+        "submitted_at": instant(run.submitted_at_millis),
+        "settled_at": instant(run.settled_at_millis),
+        "episodes": run.episodes,
+        "queued": run.queued,
+        "active": run.active,
+        "passed": run.passed,
+        "failed": run.failed,
+        "unverified": run.unverified,
+        "cancelled": run.cancelled,
+        "faulted": run.faulted,
+    })
+}
+
+/// The settlement of an episode, if it has one.
+///
+/// # Errors
+///
+/// It cannot be understood.
+pub fn settlement(row: &v1::EpisodeRow) -> Result<Option<Settlement>, CliError> {
+    if row.settlement_json.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&row.settlement_json)
+        .map(Some)
+        .map_err(|source| CliError::Record { what: format!("episode {}", row.episode_id), source })
+}
+
+/// Score, what ended it, and why, for a row.
+fn explain(settlement: &Settlement) -> (String, String, String) {
+    match settlement {
+        Settlement::Verdict(verdict) => (score(verdict.score), verdict.ended_by.to_string(), verdict.feedback.clone()),
+        Settlement::Unverified { ended_by, reason } => (String::new(), ended_by.to_string(), reason.clone()),
+        Settlement::Cancelled => (String::new(), String::new(), String::new()),
+        Settlement::Faulted(fault) => (String::new(), fault.class.to_string(), fault.message.clone()),
+    }
+}
+
+/// A score without more digits than it has.
+fn score(score: f64) -> String {
+    if score.fract() == 0.0 { format!("{score:.0}") } else { format!("{score:.2}") }
+}
+
+/// The episodes of a run with their verdicts.
+///
+/// # Errors
+///
+/// A settlement cannot be understood.
+pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, CliError> {
+    let many_samples = rows.iter().any(|row| row.sample > 0);
+    let mut head = vec!["#", "task", "agent"];
+    if many_samples {
+        head.push("sample");
+    }
+    head.extend(["verdict", "score", "steps", "attempts", "ended by", "why"]);
+    let mut table = Table::new(&head);
+    for row in rows {
+        let settlement = settlement(row)?;
+        let (score, ended_by, why) = settlement.as_ref().map(explain).unwrap_or_default();
+        let index = row.episode_id.rsplit('/').next().unwrap_or_default();
+        let mut cells =
+            vec![(index.to_owned(), Tone::Dim), (row.task.clone(), Tone::Plain), (cut(&row.agent, 24), Tone::Plain)];
+        if many_samples {
+            cells.push((row.sample.to_string(), Tone::Plain));
+        }
+        cells.extend([
+            (row.state.clone(), tone(&row.state)),
+            (score, Tone::Plain),
+            (row.steps.to_string(), Tone::Plain),
+            (row.attempts.to_string(), if row.attempts > 1 { Tone::Warn } else { Tone::Plain }),
+            (ended_by, Tone::Plain),
+            (cut(why.lines().next().unwrap_or_default(), REASON_WIDTH), Tone::Dim),
+        ]);
+        table.row(cells);
+    }
+    Ok(table.render(colours))
+}
+
+/// An episode for programs.
+///
+/// # Errors
+///
+/// Its settlement cannot be understood.
+pub fn episode_json(row: &v1::EpisodeRow) -> Result<Value, CliError> {
+    Ok(json!({
+        "episode": row.episode_id,
+        "task": row.task,
+        "agent": row.agent,
+        "sample": row.sample,
+        "state": row.state,
+        "settlement": settlement(row)?,
+        "attempts": row.attempts,
+        "steps": row.steps,
+        "settled_at": instant(row.settled_at_millis),
+    }))
+}
+
+/// The layers that a run's attempts rested on: built for it, or there before.
+#[must_use]
+pub fn layers_table(rows: &[v1::LayerRow], colours: bool) -> String {
+    let mut table = Table::new(&["layer", "env", "key", "size", "in this run"]);
+    for row in rows {
+        let (made, tone) = if row.run_builds > 0 {
+            (format!("built in {}", units::show_duration(Millis(row.build_millis))), Tone::Warn)
+        } else {
+            ("reused".to_owned(), Tone::Good)
+        };
+        let uses = if row.run_uses == 1 { "1 attempt".to_owned() } else { format!("{} attempts", row.run_uses) };
+        let reran = if row.reran_because.is_empty() {
+            String::new()
+        } else {
+            format!("; its hook ran for each: {}", cut(&row.reran_because, REASON_WIDTH))
+        };
+        let size = if row.bytes > 0 { units::show_size(row.bytes) } else { String::new() };
+        table.row([
+            (row.kind.clone(), Tone::Plain),
+            (row.env.clone(), Tone::Plain),
+            (key(&row.key), Tone::Dim),
+            (size, Tone::Plain),
+            (format!("{made}, {uses}{reran}"), tone),
+        ]);
+    }
+    table.render(colours)
+}
+
+fn key(bytes: &[u8]) -> String {
+    longhaul_proto::convert::digest("key", bytes).map(|digest| digest.short()).unwrap_or_default()
+}
+
+/// A layer for programs.
+#[must_use]
+pub fn layer_json(row: &v1::LayerRow) -> Value {
+    json!({
+        "key": longhaul_proto::convert::digest("key", &row.key).ok(),
+        "kind": row.kind,
+        "env": row.env,
+        "state": row.state,
+        "bytes": row.bytes,
+        "build_millis": row.build_millis,
+        "builds": row.builds,
+        "uses": row.uses,
+        "run_builds": row.run_builds,
+        "run_uses": row.run_uses,
+        "reran_because": Some(&row.reran_because).filter(|reason| !reason.is_empty()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::outcome::{EndedBy, Verdict};
+
+    use super::*;
+
+    fn row(index: u32, settlement: Option<Settlement>) -> v1::EpisodeRow {
+        v1::EpisodeRow {
+            episode_id: format!("0000000000001/{index}"),
+            task: "calc_env/sum".to_owned(),
+            agent: "idle".to_owned(),
+            state: settlement.as_ref().map_or("queued", |settlement| settlement.kind().name()).to_owned(),
+            settlement_json: settlement
+                .map(|settlement| serde_json::to_vec(&settlement).expect("JSON"))
+                .unwrap_or_default()
+                .into(),
+            ..v1::EpisodeRow::default()
+        }
+    }
+
+    #[test]
+    fn a_table_of_verdicts_shows_why_and_cannot_be_commanded() {
+        let verdict = Verdict {
+            passed: false,
+            score: 12.5,
+            feedback: "cell \u{1b}[31mB2\nis empty".to_owned(),
+            details: Value::Null,
+            ended_by: EndedBy::Steps,
+        };
+        let text = episodes_table(&[row(0, Some(Settlement::Verdict(verdict))), row(1, None)], false).expect("a table");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].contains("failed") && lines[1].contains("12.50") && lines[1].contains("steps"), "{text}");
+        assert!(lines[1].ends_with("cell \\u{1b}[31mB2"), "{text}");
+        assert!(lines[2].contains("queued"), "{text}");
+    }
+
+    #[test]
+    fn counts_name_only_what_there_is() {
+        let run = v1::RunSummary { passed: 2, faulted: 1, ..v1::RunSummary::default() };
+        assert_eq!(counts(&run), "2 passed, 1 faulted");
+        assert_eq!(settled(&run), 3);
+    }
+}

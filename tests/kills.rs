@@ -1,0 +1,112 @@
+//! What is killed in the middle: a worker, a whole run.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use longhaul_tests::command::{Running, wait_for};
+use longhaul_tests::leftovers;
+use longhaul_tests::place::Place;
+use nix::sys::signal::Signal;
+
+/// Leases that run out soon, so that a test waits seconds and not minutes.
+const SETTINGS: &str = "\
+[coordinator]
+lease_ttl = \"10s\"
+lease_skew = \"1s\"
+heartbeat = \"2s\"
+
+[run]
+backoff = \"1s\"
+";
+
+/// The steps that a live attempt of the store has, if one is acting.
+fn acting(place: &Place) -> Result<Option<u64>> {
+    let store = place.store().display().to_string();
+    let status = place.longhaul(["status", "--store", &store, "--format", "json"]).end()?;
+    if status.code() != Some(0) {
+        return Ok(None);
+    }
+    let status = status.json()?;
+    let attempts = status["workers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|worker| worker["attempts"].as_array().cloned().unwrap_or_default());
+    Ok(attempts.filter(|attempt| attempt["phase"] == "acting").filter_map(|attempt| attempt["steps"].as_u64()).max())
+}
+
+fn wait_for_steps(place: &Place, running: &mut Running, steps: u64) -> Result<u64> {
+    wait_for("steps of the long task", Duration::from_secs(300), || {
+        ensure!(running.runs()?, "it ended too early");
+        Ok(acting(place)?.filter(|done| *done >= steps))
+    })
+}
+
+#[test]
+fn a_worker_that_is_killed_costs_an_attempt_and_leaves_nothing() -> Result<()> {
+    let place = Place::new("worker-killed")?;
+    let settings = place.settings(SETTINGS)?;
+    let serving = place.serve(&["--settings", &settings])?;
+    let access = place.access().display().to_string();
+    let scratch = place.scratch().display().to_string();
+    let worker = ["worker", "--coordinator", &access, "--scratch", &scratch, "--slots", "1", "--settings", &settings];
+    let mut first = place.longhaul(worker).start()?;
+    let benchmark = place.benchmark().display().to_string();
+    let solver = place.agent("solver");
+    let submit = ["run", &benchmark, "--coordinator", &access, "--detach", "--settings", &settings];
+    place
+        .longhaul(submit.iter().copied().chain(["--task", "gnumeric_env/transcribe_ledger", &*solver]))
+        .end()?
+        .expect_code(0)?;
+    let before = wait_for_steps(&place, &mut first, 10)?;
+    first.signal(Signal::SIGKILL)?;
+    first.end()?;
+    let second = place.longhaul(worker).start()?;
+    place.longhaul(["watch", "latest", "--coordinator", &access]).end()?.expect_code(0)?;
+
+    let episode = place.show("latest/0")?;
+    ensure!(episode["episode"]["state"] == "passed", "{episode:#}");
+    ensure!(episode["episode"]["attempts"] == 2, "{episode:#}");
+    // What the killed attempt had acknowledged is kept under it.
+    let kept = place
+        .longhaul(["show", "latest/0", "--attempt", "1", "--steps", "--coordinator", &access, "--format", "json"])
+        .json()?;
+    let kept = kept.as_array().or_else(|| kept["steps"].as_array()).context("no steps")?.len();
+    ensure!(u64::try_from(kept)? >= before, "{before} steps were acknowledged, {kept} are kept");
+
+    second.signal(Signal::SIGTERM)?;
+    second.end()?.expect_code(0)?;
+    serving.signal(Signal::SIGTERM)?;
+    serving.end()?.expect_code(0)?;
+    leftovers::expect_nothing(place.root(), &place.scratch())
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_a_store_that_is_read_and_nothing_that_runs() -> Result<()> {
+    let place = Place::new("run-killed")?;
+    let solver = place.agent("solver");
+    let mut running = place.run(["--task", "gnumeric_env/transcribe_ledger", &*solver]).start()?;
+    let before = wait_for_steps(&place, &mut running, 10)?;
+    running.signal(Signal::SIGKILL)?;
+    running.end()?;
+
+    let store = place.store().display().to_string();
+    let shown = place.show("latest")?;
+    ensure!(shown["run"]["episodes"] == 1, "{shown:#}");
+    let steps = place.longhaul(["show", "latest/0", "--steps", "--store", &store, "--format", "json"]).json()?;
+    let steps = steps.as_array().or_else(|| steps["steps"].as_array()).context("no steps")?.len();
+    ensure!(u64::try_from(steps)? >= before, "{before} steps were acknowledged, {steps} are stored");
+
+    // Its worker ends by itself; what it could not remove, the janitor does.
+    wait_for("the sandbox's end", Duration::from_secs(120), || {
+        let left = leftovers::processes_that_name(place.root())?;
+        Ok(left.is_empty().then_some(()))
+    })?;
+    let scratch = place.scratch().display().to_string();
+    place.longhaul(["worker", "clean", "--scratch", &scratch]).end()?.expect_code(0)?;
+    leftovers::expect_nothing(place.root(), &place.scratch())?;
+
+    // The folder is a store like any other: the next run goes into it.
+    place.run(["--task", "mtpaint_env/flip_sign", "--agent=idle"]).end()?.expect_code(0)?;
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! The folder of one test, and the program that it runs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::account::Account;
+use crate::command::{Longhaul, Running, wait_for};
+use crate::tree;
+
+/// One test's folder: a store, a scratch and copies of the examples, none of it shared with
+/// another test. The layers are shared: they are keyed by their content.
+#[derive(Debug)]
+pub struct Place {
+    account: Account,
+    root: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    /// A fresh folder in the account's cache, and the program as it is built now.
+    ///
+    /// # Errors
+    ///
+    /// The program cannot be built, or the folder not made.
+    pub fn new(test: &str) -> Result<Self> {
+        let account = Account::find()?;
+        let cache = account.home().join(".cache/longhaul");
+        let program = Self::program(&account)?;
+        let stamp = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos();
+        let root = cache.join(format!("tests/{test}-{stamp:x}"));
+        account.make_dir(&root)?;
+        for name in ["benchmark", "agents"] {
+            tree::copy(&tree::repository().join("examples").join(name), &root.join("examples").join(name), &account)?;
+        }
+        Ok(Self { account, root, program })
+    }
+
+    /// The program as it is built now, where the account can run it.
+    ///
+    /// # Errors
+    ///
+    /// It does not build, or cannot be copied.
+    pub fn program(account: &Account) -> Result<PathBuf> {
+        install_program(account, &account.home().join(".cache/longhaul/tests/bin"))
+    }
+
+    /// The account that everything runs as.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path in the folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// This place's copy of the example benchmark.
+    #[must_use]
+    pub fn benchmark(&self) -> PathBuf {
+        self.path("examples/benchmark")
+    }
+
+    /// The store's folder.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.path("store")
+    }
+
+    /// The folder of sandboxes, spools and caches.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.path("scratch")
+    }
+
+    /// The program with arguments.
+    pub fn longhaul<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+        let mut command = self.account.command(&self.program);
+        command.args(arguments);
+        Longhaul::new(command)
+    }
+
+    /// `longhaul run` over this place's copy of the examples, store and scratch, answering in JSON.
+    pub fn run<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+        let mut command = self.account.command(&self.program);
+        command.arg("run").arg(self.benchmark()).args(["--format", "json"]);
+        command.arg("--store").arg(self.store()).arg("--scratch").arg(self.scratch()).args(arguments);
+        Longhaul::new(command)
+    }
+
+    /// Starts a coordinator over this place's store, and waits until it answers.
+    ///
+    /// # Errors
+    ///
+    /// It ends, or does not answer.
+    pub fn serve(&self, arguments: &[&str]) -> Result<Running> {
+        let store = self.store().display().to_string();
+        let mut serving = self.longhaul(["serve", "--store", &store].iter().chain(arguments)).start()?;
+        wait_for("the coordinator", Duration::from_secs(60), || {
+            ensure!(serving.runs()?, "the coordinator ended");
+            let status = self.longhaul(["status", "--store", &store, "--format", "json"]).end()?;
+            Ok((status.code() == Some(0) && status.json()?["live"] == true).then_some(()))
+        })?;
+        Ok(serving)
+    }
+
+    /// The access file that this place's coordinator wrote for programs on this machine.
+    #[must_use]
+    pub fn access(&self) -> PathBuf {
+        self.store().join("access/local.json")
+    }
+
+    /// What `longhaul show` says of a run or an episode, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn show(&self, what: &str) -> Result<Value> {
+        self.longhaul(["show", what, "--store", &self.store().display().to_string(), "--format", "json"]).json()
+    }
+
+    /// The layers that attempts of the latest run built themselves, and the configure hooks
+    /// that ran in place of a layer, each with its episode.
+    ///
+    /// # Errors
+    ///
+    /// The run is not there.
+    pub fn hooks_of_latest(&self) -> Result<Vec<String>> {
+        let episodes = self.show("latest")?["episodes"].as_array().map_or(0, Vec::len);
+        let mut found = Vec::new();
+        for index in 0..episodes {
+            let shown = self.show(&format!("latest/{index}"))?;
+            for attempt in shown["attempts"].as_array().into_iter().flatten() {
+                let notes = &attempt["finish"]["notes"];
+                let layers = notes["layers"].as_array().with_context(|| format!("no layers noted: {shown:#}"))?;
+                let built = layers.iter().filter(|layer| layer["built"] == true);
+                found.extend(built.map(|layer| format!("{index}: {} layer built", layer["kind"])));
+                found.extend(notes["configure_ran"].as_str().map(|why| format!("{index}: configure ran: {why}")));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A settings file for this place.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn settings(&self, text: &str) -> Result<String> {
+        let file = self.path("settings.toml");
+        std::fs::write(&file, text)?;
+        Ok(file.display().to_string())
+    }
+
+    /// `--agent scripted:...` for one of the example agents.
+    #[must_use]
+    pub fn agent(&self, name: &str) -> String {
+        format!("--agent=scripted:{}", self.path("examples/agents").join(name).display())
+    }
+}
+
+impl Drop for Place {
+    /// Removes the folder, unless the test failed: then it is evidence.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        // Files of sandboxes may belong to subordinate ids; the account can always remove
+        // what it made itself, and a test that leaves more than that has failed already.
+        let _ = std::fs::remove_dir_all(&self.root);
+    }
+}
+
+/// Builds the program (nothing, where it is fresh) and copies it to where the account can run
+/// it; a copy is used again as long as the program is the same.
+fn install_program(account: &Account, folder: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--locked", "--quiet", "--workspace", "--bin", "longhaul"])
+        .current_dir(tree::repository())
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "the program does not build");
+    let built = built_program()?;
+    let facts = built.metadata().with_context(|| format!("no {}", built.display()))?;
+    let age = facts.modified()?.duration_since(UNIX_EPOCH)?.as_nanos();
+    account.make_dir(folder)?;
+    let place = folder.join(format!("longhaul-{age:x}-{}", facts.len()));
+    if !place.exists() {
+        let beside = folder.join(format!(".new-{}", std::process::id()));
+        std::fs::copy(&built, &beside)?;
+        account.give(&beside)?;
+        std::fs::rename(&beside, &place)?;
+        remove_other_copies(folder, &place)?;
+    }
+    Ok(place)
+}
+
+/// Older copies are in nobody's way while they run, and only take room afterwards.
+fn remove_other_copies(folder: &Path, keep: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path != keep && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("longhaul-")) {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The program beside this test in the build folder: `TARGET/debug/deps/TEST` is where we are.
+fn built_program() -> Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let folder = test.ancestors().find(|path| path.ends_with("debug")).context("this test is not in a build folder")?;
+    Ok(folder.join("longhaul"))
+}

@@ -1,0 +1,203 @@
+//! Layers of an attempt: found, waited for, or built, once per coordinator.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::notes::{AttemptNotes, LayerUse};
+use longhaul_core::outcome::{Fault, FaultClass};
+use longhaul_core::plan::{EnvPlan, LayerKind, layer_key};
+use longhaul_proto::{convert, v1};
+
+use super::{disk_fault, fault, views};
+use crate::moment;
+use crate::sandbox::{LayerRequest, ReadyLayer};
+use crate::session::actor::Shared;
+use crate::session::desk::Answer;
+
+/// The layers of an attempt.
+pub(crate) struct Layers {
+    /// What the sandbox stands on, lowest first.
+    pub(crate) stack: Vec<ReadyLayer>,
+    /// Services to be started with it.
+    pub(crate) units: Vec<String>,
+    /// Why the configure hook runs for this attempt in place of its layer, if it does.
+    pub(crate) configure_reruns: Option<String>,
+}
+
+/// Gets the layers of an env ready, and notes them.
+pub(crate) async fn ready(env: &EnvPlan, shared: &Arc<Shared>, notes: &mut AttemptNotes) -> Result<Layers, Fault> {
+    let basis = shared.driver.basis();
+    notes.layers.push(LayerUse {
+        kind: LayerKind::Base,
+        key: basis.base,
+        content: basis.base,
+        built: false,
+        tolerated_exit: None,
+    });
+    let mut stack: Vec<ReadyLayer> = Vec::new();
+    let mut units = Vec::new();
+    let mut parent = basis.base;
+    if env.pre_start.is_some() {
+        let key = layer_key(LayerKind::Install, &parent, &basis.arch, &basis.overlay_driver, env);
+        let (layer, built) = ensure(LayerKind::Install, key, env, &stack, shared).await?;
+        note(notes, &layer, built);
+        add_units(&mut units, &layer);
+        stack.push(layer);
+        parent = key;
+    }
+    let mut configure_reruns = None;
+    if env.post_start.is_some() {
+        let key = layer_key(LayerKind::Configure, &parent, &basis.arch, &basis.overlay_driver, env);
+        let (layer, built) = ensure(LayerKind::Configure, key, env, &stack, shared).await?;
+        note(notes, &layer, built);
+        // Hooks are not idempotent: it runs over what it ran over when the layer was built.
+        match layer.rerun.clone() {
+            Some(reason) => configure_reruns = Some(reason),
+            None => {
+                add_units(&mut units, &layer);
+                stack.push(layer);
+            }
+        }
+    }
+    notes.configure_ran.clone_from(&configure_reruns);
+    Ok(Layers { stack, units, configure_reruns })
+}
+
+/// A layer names the services of those below it again, as they ran when it was built.
+fn add_units(units: &mut Vec<String>, layer: &ReadyLayer) {
+    for unit in &layer.units {
+        if !units.contains(unit) {
+            units.push(unit.clone());
+        }
+    }
+}
+
+fn note(notes: &mut AttemptNotes, layer: &ReadyLayer, built: bool) {
+    notes.layers.push(LayerUse {
+        kind: layer.kind,
+        key: layer.key,
+        content: layer.content,
+        built,
+        tolerated_exit: layer.tolerated_exit,
+    });
+}
+
+async fn ensure(
+    kind: LayerKind,
+    key: Digest,
+    env: &EnvPlan,
+    parents: &[ReadyLayer],
+    shared: &Arc<Shared>,
+) -> Result<(ReadyLayer, bool), Fault> {
+    if let Some(layer) = find(kind, key, shared).await? {
+        if shared.desk.first_report(key) {
+            shared.desk.report_found(found(&layer, env));
+        }
+        return Ok((layer, false));
+    }
+    // A build is finished even if the attempt that began it is stopped: others wait for it.
+    let build = claim_and_build(kind, key, env.clone(), parents.to_vec(), Arc::clone(shared));
+    let ending = shared.ending.clone();
+    let given_up = || fault(FaultClass::Preempted, "the worker had to stop while a layer was built".to_owned());
+    let task = shared.builds.spawn(async move { ending.run_until_cancelled(Box::pin(build)).await });
+    match task.await {
+        Ok(Some(result)) => result,
+        Ok(None) => Err(given_up()),
+        Err(error) => Err(fault(FaultClass::LayerBuild, format!("the build failed in the worker: {error}"))),
+    }
+}
+
+async fn claim_and_build(
+    kind: LayerKind,
+    key: Digest,
+    env: EnvPlan,
+    parents: Vec<ReadyLayer>,
+    shared: Arc<Shared>,
+) -> Result<(ReadyLayer, bool), Fault> {
+    let _turn = shared.desk.turn(key).await;
+    if let Some(layer) = find(kind, key, &shared).await? {
+        return Ok((layer, false));
+    }
+    match shared.desk.claim(key, kind, &env.name).await {
+        Answer::Failed(fault) => return Err(fault),
+        Answer::Ready => {
+            if let Some(layer) = find(kind, key, &shared).await? {
+                return Ok((layer, false));
+            }
+            tracing::warn!(%key, "a layer that is ready elsewhere is not in this layer folder, and is built here");
+        }
+        Answer::Build => {}
+    }
+    tracing::info!(kind = kind.name(), env = env.name, %key, "building a layer");
+    let start = moment::now();
+    let scratch = shared.attempts.join(format!("layer-{}", key.short()));
+    let built = build(kind, key, &env, parents, &shared, scratch).await;
+    if let Err(fault) = &built
+        && shared.shutdown.told_within(super::CAUSE_WAIT).await
+    {
+        // Not the layer's failure, and not to be remembered as one: somebody else builds it.
+        let message = format!("the worker had to stop while a layer was built: {}", fault.message);
+        return Err(super::fault(FaultClass::Preempted, message));
+    }
+    shared.desk.first_report(key);
+    let result = match &built {
+        Ok(layer) => v1::layer_result::Result::Ready(info(layer)),
+        Err(fault) => match convert::to_json("failed_fault_json", fault) {
+            Ok(json) => v1::layer_result::Result::FailedFaultJson(json.into()),
+            Err(error) => return Err(super::fault(FaultClass::LayerBuild, error.to_string())),
+        },
+    };
+    let report = v1::LayerResult {
+        key: convert::digest_bytes(&key).into(),
+        kind: kind.name().to_owned(),
+        env: env.name.clone(),
+        built: true,
+        build_millis: moment::since(start).0,
+        result: Some(result),
+    };
+    shared.desk.report(report).await;
+    Ok((built?, true))
+}
+
+async fn build(
+    kind: LayerKind,
+    key: Digest,
+    env: &EnvPlan,
+    parents: Vec<ReadyLayer>,
+    shared: &Arc<Shared>,
+    scratch: PathBuf,
+) -> Result<ReadyLayer, Fault> {
+    if let Some(message) = shared.node.disk_trouble() {
+        return Err(fault(FaultClass::NodeDisk, message));
+    }
+    std::fs::create_dir_all(&scratch).map_err(|error| disk_fault(&scratch, &error))?;
+    let mounts = views::mounts(env, &shared.blobs, &scratch).await?;
+    let mut views = mounts.views.clone();
+    views.extend(views::tasks(env, None, &scratch).await?);
+    let request =
+        LayerRequest { kind, key, env: env.clone(), views, parents, hook_env: shared.config.hook_env.clone() };
+    let built = shared.driver.build_layer(request).await.map_err(|error| error.fault());
+    drop(mounts);
+    super::remove_scratch(&scratch, shared).await;
+    built
+}
+
+async fn find(kind: LayerKind, key: Digest, shared: &Shared) -> Result<Option<ReadyLayer>, Fault> {
+    shared.driver.find_layer(kind, key).await.map_err(|error| error.fault())
+}
+
+fn found(layer: &ReadyLayer, env: &EnvPlan) -> v1::LayerResult {
+    v1::LayerResult {
+        key: convert::digest_bytes(&layer.key).into(),
+        kind: layer.kind.name().to_owned(),
+        env: env.name.clone(),
+        built: false,
+        build_millis: 0,
+        result: Some(v1::layer_result::Result::Ready(info(layer))),
+    }
+}
+
+fn info(layer: &ReadyLayer) -> v1::LayerInfo {
+    v1::LayerInfo { content: convert::digest_bytes(&layer.content).into(), bytes: layer.bytes }
+}

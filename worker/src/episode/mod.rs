@@ -1,0 +1,508 @@
+//! One attempt, from its plan to its end, as a line of phases:
+//!
+//! plans -> layers -> sandbox and display -> setup (hooks, first observation) -> acting ->
+//! export -> verification -> end.
+//!
+//! Beside the phases run the guards of the sandbox (its death, its memory, the node's disk);
+//! whichever says first that it is over ends the attempt. A stop, from whoever, drops the
+//! phases where they are; the sandbox is ended in any case.
+
+mod acting;
+mod agent;
+mod control;
+mod hooks;
+mod layers;
+mod record;
+mod views;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use longhaul_core::digest::Digest;
+use longhaul_core::notes::AttemptNotes;
+use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
+use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Scoring, TaskPlan};
+use longhaul_proto::convert::LeaseRef;
+use longhaul_proto::v1::AttemptPhase;
+use tokio::sync::watch;
+
+pub(crate) use control::{Control, Order, StopReason};
+pub(crate) use hooks::ENV_HOOK_LIMIT;
+
+use self::acting::Acting;
+use self::hooks::Hook;
+use self::layers::Layers;
+use self::record::Recorder;
+use crate::blobs::{BlobError, HeldTree};
+use crate::guard::watch_memory;
+use crate::moment;
+use crate::sandbox::{Display, Sandbox, SandboxRequest};
+use crate::screen::RestRule;
+use crate::session::actor::Shared;
+use crate::session::delivery::Progress;
+use crate::spool::Outbox;
+use crate::verify;
+
+/// How long a sandbox gets to end in order.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long a failure waits for a guard that knows its cause better.
+const CAUSE_WAIT: Duration = Duration::from_millis(700);
+
+/// How often the node's disk is looked at.
+const DISK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Programs that a setup hook has started may still be coming up.
+const FIRST_REST: RestRule = RestRule {
+    quiet: Duration::from_millis(700),
+    first_change: Duration::from_millis(1000),
+    limit: Duration::from_secs(15),
+    interval: Duration::from_millis(50),
+};
+
+/// An attempt to be run.
+pub(crate) struct Attempt {
+    pub(crate) lease: LeaseRef,
+    /// The blob of the EpisodePlan.
+    pub(crate) plan: Digest,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) control: Control,
+    pub(crate) progress: watch::Sender<Progress>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The plans of an attempt, and the trees that it stands on.
+struct Plans {
+    episode: EpisodePlan,
+    task: TaskPlan,
+    env: EnvPlan,
+    task_files: HeldTree,
+    env_files: HeldTree,
+}
+
+/// What is known of the attempt so far, kept out of the phases so that it outlives them.
+#[derive(Default)]
+struct Known {
+    notes: Mutex<AttemptNotes>,
+    sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
+    peak_memory_mib: AtomicU64,
+}
+
+impl Known {
+    fn note(&self, change: impl FnOnce(&mut AttemptNotes)) {
+        change(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn take_sandbox(&self) -> Option<Arc<dyn Sandbox>> {
+        self.sandbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// Runs an attempt; its end is in its outbox afterwards, unless it is nobody's business any more.
+pub(crate) async fn run(attempt: Attempt) {
+    let known = Known::default();
+    known.note(|notes| notes.hostname.clone_from(&attempt.shared.config.hostname));
+    let scratch = attempt.shared.attempts.join(attempt.name());
+    let end = tokio::select! {
+        reason = attempt.control.stopped() => stopped(reason),
+        result = phases(&attempt, &known, &scratch) => match result {
+            Ok(end) => Some(end),
+            Err(Ending::Fault(fault)) => Some(AttemptEnd::Fault(excused(fault, &attempt.shared).await)),
+            Err(Ending::Stopped(reason)) => stopped(reason),
+        },
+    };
+    let urgent = matches!(&end, Some(AttemptEnd::Fault(fault)) if fault.class == FaultClass::Preempted);
+    if urgent {
+        // The grace is short: the end goes out before the sandbox is cleaned up.
+        finish(&attempt, &known, end);
+        release(&known, &scratch, &attempt.shared).await;
+    } else {
+        release(&known, &scratch, &attempt.shared).await;
+        finish(&attempt, &known, end);
+    }
+}
+
+/// Why the phases ended early.
+enum Ending {
+    Fault(Fault),
+    Stopped(StopReason),
+}
+
+impl From<Fault> for Ending {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+fn stopped(reason: StopReason) -> Option<AttemptEnd> {
+    match reason {
+        StopReason::Cancelled => Some(AttemptEnd::Cancelled),
+        StopReason::Stale => None,
+        StopReason::Preempted => {
+            Some(AttemptEnd::Fault(fault(FaultClass::Preempted, "the worker had to stop".to_owned())))
+        }
+        StopReason::Parked => Some(AttemptEnd::Fault(fault(
+            FaultClass::WorkerLost,
+            "the worker was cut off from the coordinator for too long".to_owned(),
+        ))),
+    }
+}
+
+/// A batch system that ends a job signals the sandbox's processes too: what failed then is a
+/// preemption, whatever it looks like.
+async fn excused(found: Fault, shared: &Shared) -> Fault {
+    let may_be_hit = matches!(
+        found.class,
+        FaultClass::SandboxStart | FaultClass::Display | FaultClass::LayerBuild | FaultClass::SetupHook
+    );
+    if may_be_hit && shared.shutdown.told_within(CAUSE_WAIT).await {
+        return fault(FaultClass::Preempted, format!("the worker had to stop; what was seen of it: {}", found.message));
+    }
+    found
+}
+
+fn finish(attempt: &Attempt, known: &Known, end: Option<AttemptEnd>) {
+    let mut notes = known.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    notes.peak_memory_mib = known.peak_memory_mib.load(Ordering::Relaxed);
+    let Some(end) = end else {
+        attempt.outbox.close();
+        return;
+    };
+    if let Err(error) = attempt.outbox.end(end, notes) {
+        tracing::error!(attempt = %attempt.lease.attempt, error = %crate::chain(&error), "an end cannot be recorded");
+        attempt.outbox.close();
+    }
+}
+
+async fn release(known: &Known, scratch: &Path, shared: &Shared) {
+    if let Some(sandbox) = known.take_sandbox() {
+        match tokio::time::timeout(STOP_LIMIT, sandbox.stop()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a sandbox did not stop in order"),
+            Err(_) => sandbox.kill().await,
+        }
+    }
+    remove_scratch(scratch, shared).await;
+}
+
+/// Removes a folder of an attempt or of a layer's build.
+async fn remove_scratch(scratch: &Path, shared: &Shared) {
+    if scratch.exists()
+        && let Err(error) = shared.driver.remove(scratch).await
+    {
+        tracing::warn!(folder = %scratch.display(), %error, "scratch stays on disk until the next worker cleans up");
+    }
+}
+
+async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<AttemptEnd, Ending> {
+    let shared = &attempt.shared;
+    let plans = load(attempt).await?;
+    let start = moment::now();
+    let mut notes = AttemptNotes::default();
+    let layers = layers::ready(&plans.env, shared, &mut notes).await?;
+    known.note(|known| {
+        known.layers = notes.layers;
+        known.configure_ran = notes.configure_ran;
+        known.layers_time = moment::since(start);
+    });
+    wait_for_lease(attempt).await?;
+
+    attempt.tell(AttemptPhase::Starting);
+    let start = moment::now();
+    std::fs::create_dir_all(scratch).map_err(|error| disk_fault(scratch, &error))?;
+    let mounts = views::mounts(&plans.env, &shared.blobs, scratch).await?;
+    let mut views = mounts.views.clone();
+    views.extend(views::tasks(&plans.env, Some((&plans.task, &plans.task_files)), scratch).await?);
+    let request = SandboxRequest { id: attempt.name(), layers: layers.stack.clone(), views, net: plans.env.net };
+    let cpus = shared.cpus.take(plans.env.resources.cpu_millis);
+    let sandbox = shared.driver.start(request).await.map_err(|error| error.fault())?;
+    *known.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
+    sandbox.bind_cpus(cpus.cpus());
+
+    let guards = guards(sandbox.as_ref(), &plans, shared, &known.peak_memory_mib);
+    let inside = Inside { attempt, known, scratch, plans: &plans, layers: &layers, sandbox: sandbox.as_ref(), start };
+    tokio::pin!(guards);
+    let early = tokio::select! {
+        fault = &mut guards => return Err(Ending::Fault(fault)),
+        result = inside.run() => result,
+    };
+    match early {
+        // What broke inside may be the sandbox's end, whose cause a guard knows.
+        Err(Ending::Fault(fault)) if matches!(fault.class, FaultClass::SandboxStart | FaultClass::Display) => {
+            let cause = tokio::time::timeout(CAUSE_WAIT, guards).await;
+            Err(Ending::Fault(cause.unwrap_or(fault)))
+        }
+        other => other,
+    }
+}
+
+/// Resolves when the sandbox may not or cannot go on.
+async fn guards(sandbox: &dyn Sandbox, plans: &Plans, shared: &Shared, peak: &AtomicU64) -> Fault {
+    let memory = watch_memory(sandbox, plans.env.resources.memory_mib, |used| {
+        peak.fetch_max(used, Ordering::Relaxed);
+    });
+    let disk = async {
+        loop {
+            tokio::time::sleep(DISK_INTERVAL).await;
+            // Half the floor: a start needs room that what runs has already.
+            if let Some(message) = shared.node.disk_emergency() {
+                break message;
+            }
+        }
+    };
+    tokio::select! {
+        reason = sandbox.exited() => fault(FaultClass::SandboxStart, format!("the sandbox died: {reason}")),
+        message = memory => {
+            sandbox.kill().await;
+            fault(FaultClass::Memory, message)
+        }
+        message = disk => fault(FaultClass::NodeDisk, message),
+    }
+}
+
+/// The phases inside a live sandbox.
+struct Inside<'a> {
+    attempt: &'a Attempt,
+    known: &'a Known,
+    scratch: &'a Path,
+    plans: &'a Plans,
+    layers: &'a Layers,
+    sandbox: &'a dyn Sandbox,
+    /// When the sandbox was asked for.
+    start: Duration,
+}
+
+impl Inside<'_> {
+    async fn run(&self) -> Result<AttemptEnd, Ending> {
+        let Self { attempt, plans, .. } = self;
+        let shared = &attempt.shared;
+        let env = &plans.env;
+        let display = self.sandbox.start_display(env.width, env.height).await.map_err(|error| error.fault())?;
+        if !self.layers.units.is_empty() {
+            let units = self.layers.units.clone();
+            // As at a boot, a service that fails does not keep the rest from coming up.
+            if let Err(error) = self.sandbox.start_units(units).await {
+                self.known.note(|notes| notes.warnings.push(format!("not every service was started: {error}")));
+            }
+        }
+        self.known.note(|notes| notes.start_time = moment::since(self.start));
+
+        attempt.tell(AttemptPhase::Setup);
+        let start = moment::now();
+        let mut recorder =
+            Recorder::new(Arc::clone(&attempt.outbox), Arc::clone(shared), self.scratch.join("episode"))?;
+        self.setup(&recorder).await?;
+        wait_for_lease(attempt).await?;
+        self.observe_first(display.as_ref(), &mut recorder).await?;
+        self.known.note(|notes| notes.setup_time = moment::since(start));
+
+        attempt.tell(AttemptPhase::Acting);
+        let agent = agent::Agent::start(&plans.episode.agent, &shared.blobs).await?;
+        let acting = Acting { attempt, display: display.as_ref(), budget: plans.episode.budget };
+        let (ended_by, acting_time) = acting.run(agent, &mut recorder).await?;
+        self.known.note(|notes| notes.acting_time = acting_time);
+
+        let start = moment::now();
+        attempt.tell(AttemptPhase::Export);
+        let exported = self.export(display.as_ref(), &recorder).await?;
+        attempt.tell(AttemptPhase::Verifying);
+        let end = match exported {
+            Ok(()) => self.verify(&recorder, ended_by).await?,
+            Err(reason) => AttemptEnd::Unverified { ended_by, reason },
+        };
+        self.known.note(|notes| notes.verify_time = moment::since(start));
+        Ok(end)
+    }
+
+    fn hook_env(&self) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::from([("DISPLAY".to_owned(), ":1".to_owned())]);
+        if self.plans.env.net {
+            env.extend(self.attempt.shared.config.hook_env.clone());
+        }
+        env
+    }
+
+    /// The hooks before the first observation, in Gym-Anything's order.
+    async fn setup(&self, recorder: &Recorder) -> Result<(), Ending> {
+        let Plans { env, task, episode, .. } = self.plans;
+        let mut warnings = Vec::new();
+        if self.layers.configure_reruns.is_some()
+            && let Some(command) = &env.post_start
+        {
+            let hook =
+                Hook { name: "post_start", command, log: "/home/ga/env_setup_post_start.log", limit: ENV_HOOK_LIMIT };
+            let end = hooks::run(&hook, &self.hook_env(), self.sandbox, recorder, self.scratch).await?;
+            end.prepared(&hook, &mut warnings)?;
+            if end.result.code != 0 && env.hook_policy == HookPolicy::Strict {
+                return Err(Ending::Fault(Fault {
+                    class: FaultClass::SetupHook,
+                    message: format!("the post_start hook ended with code {}", end.result.code),
+                    log_tail: Some(end.log_tail),
+                }));
+            }
+        }
+        let mut seeded = self.hook_env();
+        seeded.insert("SEED".to_owned(), episode.seed.to_string());
+        let hooks = [
+            ("reset", &env.reset, "/home/ga/env_reset.log", ENV_HOOK_LIMIT, seeded),
+            ("pre_task", &task.pre_task, "/home/ga/task_pre_task.log", task.hook_time, self.hook_env()),
+            ("init_script", &task.init_script, "/home/ga/task_init_script.log", task.hook_time, self.hook_env()),
+        ];
+        for (name, command, log, limit, variables) in hooks {
+            let Some(command) = command else { continue };
+            let hook = Hook { name, command, log, limit };
+            let end = hooks::run(&hook, &variables, self.sandbox, recorder, self.scratch).await?;
+            end.prepared(&hook, &mut warnings)?;
+        }
+        self.known.note(|notes| notes.warnings.append(&mut warnings));
+        Ok(())
+    }
+
+    async fn observe_first(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<(), Ending> {
+        let stepped = display.step(Vec::new(), FIRST_REST).await.map_err(|error| error.fault())?;
+        Ok(recorder.step(None, stepped, longhaul_core::time::Millis(0)).await?)
+    }
+
+    /// The export hook, and the screen after it. The inner error is why nothing can be verified.
+    async fn export(&self, display: &dyn Display, recorder: &Recorder) -> Result<Result<(), String>, Ending> {
+        let task = &self.plans.task;
+        if let Some(command) = &task.post_task {
+            let hook = Hook { name: "post_task", command, log: "/home/ga/task_post_task.log", limit: task.hook_time };
+            let end = hooks::run(&hook, &self.hook_env(), self.sandbox, recorder, self.scratch).await?;
+            if end.result.timed_out {
+                let reason = format!("the post_task hook ran over its time limit of {}", hook.limit);
+                return Ok(Err(format!("{reason}\n{}", end.log_tail)));
+            }
+            self.known.note(|notes| end.warn(&hook, &mut notes.warnings));
+        }
+        let limit = task.export_settle.to_std();
+        let quiet = limit.min(Duration::from_secs(2));
+        let rest = RestRule { quiet, first_change: quiet, limit, interval: Duration::from_millis(100) };
+        let stepped = display.step(Vec::new(), rest).await.map_err(|error| error.fault())?;
+        recorder.after_export(&stepped.frame)?;
+        Ok(Ok(()))
+    }
+
+    async fn verify(&self, recorder: &Recorder, ended_by: EndedBy) -> Result<AttemptEnd, Ending> {
+        let Plans { task, env, task_files, env_files, .. } = self.plans;
+        let (file, function) = match &task.scoring {
+            Scoring::None { reason } => {
+                return Ok(AttemptEnd::Unverified { ended_by, reason: reason.clone() });
+            }
+            Scoring::Program { file, function } => (file.as_str(), function.as_str()),
+        };
+        let shared = &self.attempt.shared;
+        let job = verify::Job {
+            id: self.attempt.name(),
+            task,
+            env,
+            task_files: task_files.clone(),
+            env_files: env_files.clone(),
+            program: (file, function),
+            episode: recorder.folder(),
+            frames: recorder.frames().to_vec(),
+            steps: recorder.steps().to_vec(),
+            ended_by,
+            limit: shared.config.verify_limit,
+            scratch: &self.scratch.join("verify"),
+        };
+        let verification = verify::verify(job, shared.driver.as_ref(), self.sandbox).await;
+        if !verification.log.is_empty() {
+            recorder.log("verifier", verification.log.as_bytes())?;
+        }
+        self.known.note(|notes| notes.warnings.extend(verification.notes));
+        Ok(verification.end)
+    }
+}
+
+impl Attempt {
+    /// A name for its folders and its sandbox, unique on the node.
+    fn name(&self) -> String {
+        format!("{}-{}", self.lease.attempt.to_string().replace('/', "-"), self.lease.epoch)
+    }
+
+    fn tell(&self, phase: AttemptPhase) {
+        let steps = self.outbox.steps();
+        self.progress.send_replace(Progress { phase, steps });
+    }
+}
+
+/// Waits, parked, for as long as the lease does not hold.
+async fn wait_for_lease(attempt: &Attempt) -> Result<(), Ending> {
+    if !attempt.control.is_parked() {
+        return Ok(());
+    }
+    let before = attempt.progress.borrow().phase;
+    attempt.tell(AttemptPhase::Parked);
+    attempt.control.unparked(attempt.shared.config.park_limit).await.map_err(Ending::Stopped)?;
+    attempt.tell(before);
+    Ok(())
+}
+
+async fn load(attempt: &Attempt) -> Result<Plans, Fault> {
+    let blobs = &attempt.shared.blobs;
+    let read = |error: BlobError| blob_fault(&error);
+    let episode: EpisodePlan = blobs.get_json(attempt.plan, "an episode plan").await.map_err(read)?;
+    let task: TaskPlan = blobs.get_json(episode.task, "a task plan").await.map_err(read)?;
+    let env: EnvPlan = blobs.get_json(task.env, "an env plan").await.map_err(read)?;
+    for name in [&task.name.env, &task.name.task, &env.name] {
+        if !is_plain_name(name) {
+            let message = format!("`{}` is not a name of an env or task", name.escape_debug());
+            return Err(fault(FaultClass::Store, message));
+        }
+    }
+    let task_files = blobs.folder(task.files).await.map_err(read)?;
+    let env_files = blobs.folder(env.files).await.map_err(read)?;
+    Ok(Plans { episode, task, env, task_files, env_files })
+}
+
+/// Names become folders: they must be one part of a path.
+fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name.len() < 250 && !matches!(name, "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// A fault without a log.
+pub(crate) const fn fault(class: FaultClass, message: String) -> Fault {
+    Fault { class, message, log_tail: None }
+}
+
+fn disk_fault(path: &Path, error: &std::io::Error) -> Fault {
+    let path: PathBuf = path.to_owned();
+    fault(FaultClass::NodeDisk, format!("cannot write {}: {error}", path.display()))
+}
+
+/// What a failure with blobs is for an attempt.
+pub(crate) fn blob_fault(error: &BlobError) -> Fault {
+    let class = match error {
+        BlobError::File { .. } => FaultClass::NodeDisk,
+        _ => FaultClass::Store,
+    };
+    fault(class, crate::chain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_leave_their_folder_are_refused() {
+        assert!(is_plain_name("gpredict_env"));
+        for bad in ["", ".", "..", "a/b", "/a", "a\0"] {
+            assert!(!is_plain_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_stale_attempt_has_no_end_and_every_other_stop_has_one() {
+        assert_eq!(stopped(StopReason::Stale), None);
+        assert_eq!(stopped(StopReason::Cancelled), Some(AttemptEnd::Cancelled));
+        for (reason, class) in
+            [(StopReason::Preempted, FaultClass::Preempted), (StopReason::Parked, FaultClass::WorkerLost)]
+        {
+            assert!(matches!(stopped(reason), Some(AttemptEnd::Fault(fault)) if fault.class == class));
+        }
+    }
+}

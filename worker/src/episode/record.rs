@@ -1,0 +1,189 @@
+//! What an attempt records: steps and logs, to the spool and to the folder that the verifier
+//! will see.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::agent::Answer;
+use longhaul_core::digest::Digest;
+use longhaul_core::outcome::{Fault, FaultClass};
+use longhaul_core::step::{StepRecord, StepTiming};
+use longhaul_core::time::Millis;
+use serde_json::{Value, json};
+
+use super::fault;
+use crate::moment;
+use crate::screen::{Frame, Stepped};
+use crate::session::actor::Shared;
+use crate::spool::{Outbox, SpoolError};
+
+/// The most of a log that is kept: its end.
+const LOG_LIMIT: usize = 1024 * 1024;
+
+/// The most bytes of a step's record: a message of a session holds 4 MB.
+const MAX_STEP: usize = 3 * 1024 * 1024;
+
+/// The folder of one trajectory, in the layout that verifiers expect, and the outbox.
+pub(crate) struct Recorder {
+    outbox: Arc<Outbox>,
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    frames: Vec<String>,
+    last: Option<Digest>,
+    steps: Vec<Value>,
+}
+
+impl Recorder {
+    pub(crate) fn new(outbox: Arc<Outbox>, shared: Arc<Shared>, folder: PathBuf) -> Result<Self, Fault> {
+        let made =
+            fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)));
+        made.map_err(|error| disk(&folder, &error))?;
+        Ok(Self { outbox, shared, folder, frames: Vec::new(), last: None, steps: Vec::new() })
+    }
+
+    /// The folder with the frames.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The names of the frames, by step.
+    pub(crate) fn frames(&self) -> &[String] {
+        &self.frames
+    }
+
+    /// The steps as verifiers see them.
+    pub(crate) fn steps(&self) -> &[Value] {
+        &self.steps
+    }
+
+    /// Steps beyond the first observation.
+    pub(crate) fn answers(&self) -> u32 {
+        self.outbox.steps().saturating_sub(1)
+    }
+
+    /// Records a step, and waits until it is durable at the coordinator; or, while there is no
+    /// session, until it is spooled and the bounds of running ahead allow one more.
+    pub(crate) async fn step(
+        &mut self,
+        answer: Option<Answer>,
+        stepped: Stepped,
+        agent_time: Millis,
+    ) -> Result<(), Fault> {
+        let number = self.outbox.steps();
+        self.keep_frame(number, &stepped.frame)?;
+        self.steps.push(verifier_view(number, answer.as_ref(), &self.frames));
+        let record = StepRecord {
+            number,
+            at: moment::wall(),
+            answer,
+            outcomes: stepped.performed.outcomes,
+            screen: stepped.frame.screenshot,
+            rested: stepped.rest.rested,
+            timing: StepTiming {
+                agent: agent_time,
+                inject: millis(stepped.performed.took),
+                rest: millis(stepped.rest.waited),
+                capture: millis(stepped.capture),
+            },
+        };
+        let size = serde_json::to_vec(&record).map_or(usize::MAX, |bytes| bytes.len());
+        if size > MAX_STEP {
+            // It would never fit into a message, and the session would break on it for ever.
+            let message = format!("the agent's answer at step {number} has {size} bytes, and {MAX_STEP} are the most");
+            return Err(fault(FaultClass::AgentCrashed, message));
+        }
+        self.outbox.step(&record, &stepped.frame.png).map_err(|error| spool_fault(&error))?;
+        self.durable(number).await;
+        Ok(())
+    }
+
+    /// Records a log by name; only its end if it is long.
+    pub(crate) fn log(&self, name: &str, bytes: &[u8]) -> Result<(), Fault> {
+        let end = &bytes[bytes.len().saturating_sub(LOG_LIMIT)..];
+        self.outbox.log(name, end).map_err(|error| spool_fault(&error))
+    }
+
+    /// Keeps the picture after the export hook, for the verifier and as a log.
+    pub(crate) fn after_export(&self, frame: &Frame) -> Result<(), Fault> {
+        let path = self.folder.join("post_verification.png");
+        write(&path, &frame.png)?;
+        if let Some(last) = self.frames.last() {
+            let path = self.folder.join("final.png");
+            fs::hard_link(self.folder.join(last), &path).map_err(|error| disk(&path, &error))?;
+        }
+        self.outbox.log("post_verification.png", &frame.png).map_err(|error| spool_fault(&error))
+    }
+
+    fn keep_frame(&mut self, number: u32, frame: &Frame) -> Result<(), Fault> {
+        let name = format!("frame_{number:05}.png");
+        let path = self.folder.join(&name);
+        match (self.frames.last(), self.last) {
+            (Some(before), Some(digest)) if digest == frame.screenshot.png => {
+                fs::hard_link(self.folder.join(before), &path).map_err(|error| disk(&path, &error))?;
+            }
+            _ => write(&path, &frame.png)?,
+        }
+        self.last = Some(frame.screenshot.png);
+        self.frames.push(name);
+        Ok(())
+    }
+
+    async fn durable(&self, number: u32) {
+        let mut changes = self.outbox.subscribe();
+        let mut link = self.shared.link.clone();
+        let limits = &self.shared.config.limits;
+        loop {
+            changes.borrow_and_update();
+            let connected = link.borrow_and_update().is_some();
+            let waiting = self.outbox.waiting_steps();
+            if !self.outbox.is_waiting(number) {
+                return;
+            }
+            let ahead = waiting < limits.spool_steps as usize && self.shared.meter.bytes() < limits.spool_bytes;
+            if !connected && ahead {
+                return;
+            }
+            tokio::select! {
+                // Both senders outlive every attempt, or end it.
+                _ = changes.changed() => {}
+                _ = link.changed() => {}
+                // Other attempts' bytes count too, and nobody tells of theirs.
+                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            }
+        }
+    }
+}
+
+/// A step as Gym-Anything's traj.jsonl has it.
+fn verifier_view(number: u32, answer: Option<&Answer>, frames: &[String]) -> Value {
+    json!({
+        "step": number,
+        "idx": number,
+        "action": answer.map(|answer| answer.actions.clone()).unwrap_or_default(),
+        "text": answer.and_then(|answer| answer.text.clone()),
+        "observation": {"screen": {"path": frames.last().map(|name| format!("/verify/episode/{name}"))}},
+    })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    fs::write(path, bytes)
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o644)))
+        .map_err(|error| disk(path, &error))
+}
+
+fn disk(path: &Path, error: &std::io::Error) -> Fault {
+    fault(FaultClass::NodeDisk, format!("cannot write {}: {error}", path.display()))
+}
+
+fn spool_fault(error: &SpoolError) -> Fault {
+    let class = if error.is_disk() { FaultClass::NodeDisk } else { FaultClass::Store };
+    fault(class, crate::chain(error))
+}
+
+/// A length as whole milliseconds.
+pub(crate) fn millis(length: Duration) -> Millis {
+    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,71 @@
+//! What a sandbox sees of the benchmark: its mounts, and of its task a view without what the
+//! agent must not know.
+
+use std::path::{Component, Path, PathBuf};
+
+use longhaul_core::outcome::Fault;
+use longhaul_core::plan::{EnvPlan, Scoring, TaskPlan};
+
+use super::{blob_fault, disk_fault};
+use crate::blobs::{BlobClient, BlobError, HeldTree, link_view};
+use crate::sandbox::View;
+
+/// Files of a task that would tell the agent how it is scored, beside the verifier's own.
+const HIDDEN: [&str; 5] = ["verifier.py", "vlm_checklist.json", "validated_pi.json", "task.json", "__pycache__"];
+
+/// What of a task's folder its sandbox does not see.
+fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
+    let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
+    if let Scoring::Program { file, .. } = &task.scoring {
+        // As the specs write paths: `./check.py` is `check.py`.
+        hidden.push(Path::new(file).components().filter(|part| matches!(part, Component::Normal(_))).collect());
+    }
+    hidden
+}
+
+/// Views with what they stand on, held.
+pub(crate) struct Views {
+    pub(crate) views: Vec<View>,
+    /// The trees must not be evicted while they are bound.
+    _held: Vec<HeldTree>,
+}
+
+/// The env's mounts. A writable one is a copy of its own below `scratch`, also for a layer's
+/// build: the benchmark is never written.
+pub(crate) async fn mounts(env: &EnvPlan, blobs: &BlobClient, scratch: &Path) -> Result<Views, Fault> {
+    let mut views = Vec::new();
+    let mut held = Vec::new();
+    for (index, mount) in env.mounts.iter().enumerate() {
+        let tree = blobs.folder(mount.tree).await.map_err(|error| blob_fault(&error))?;
+        let source = if mount.writable {
+            let own = scratch.join("mounts").join(index.to_string());
+            in_background(tree.path().to_owned(), own.clone(), true, Vec::new()).await?;
+            own
+        } else {
+            tree.path().to_owned()
+        };
+        views.push(View { source, target: mount.target.clone(), writable: mount.writable });
+        held.push(tree);
+    }
+    Ok(Views { views, _held: held })
+}
+
+/// The tasks folder of a sandbox: only the one task, without what is hidden; empty for a layer.
+pub(crate) async fn tasks(
+    env: &EnvPlan,
+    task: Option<(&TaskPlan, &HeldTree)>,
+    scratch: &Path,
+) -> Result<Option<View>, Fault> {
+    let Some(target) = &env.tasks_target else { return Ok(None) };
+    let folder = scratch.join("tasks");
+    std::fs::create_dir_all(&folder).map_err(|error| disk_fault(&folder, &error))?;
+    if let Some((task, files)) = task {
+        in_background(files.path().to_owned(), folder.join(&task.name.task), false, hidden(task)).await?;
+    }
+    Ok(Some(View { source: folder, target: target.clone(), writable: false }))
+}
+
+async fn in_background(from: PathBuf, to: PathBuf, copy: bool, hidden: Vec<PathBuf>) -> Result<(), Fault> {
+    let made = tokio::task::spawn_blocking(move || link_view(&from, &to, copy, &hidden)).await;
+    made.unwrap_or(Err(BlobError::GivenUp)).map_err(|error| blob_fault(&error))
+}

@@ -1,0 +1,9 @@
+//! What keeps one attempt from harming its neighbours, and what of the node is left.
+
+mod cpus;
+mod memory;
+mod node;
+
+pub use cpus::{CpuShare, CpuShares};
+pub use memory::{MemoryVerdict, judge_memory, watch_memory};
+pub use node::{Node, NodeCapacity};

@@ -1,0 +1,29 @@
+//! The worker's clocks.
+
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use longhaul_core::time::{Millis, Timestamp};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::lease::Moment;
+
+/// Where the fallback clock starts.
+static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The time since the node booted, suspended time included: a node that slept must not
+/// believe that its leases still hold.
+pub(crate) fn now() -> Moment {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or_else(|_| START.elapsed(), Moment::from)
+}
+
+/// The wall clock, for people.
+pub(crate) fn wall() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// How long ago `earlier` was.
+pub(crate) fn since(earlier: Moment) -> Millis {
+    Millis(u64::try_from(now().saturating_sub(earlier).as_millis()).unwrap_or(u64::MAX))
+}

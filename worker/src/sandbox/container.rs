@@ -1,0 +1,501 @@
+//! The rootless container: the sandbox interface over the `apptainer` crate.
+//!
+//! What is enforced here, and what not: memory by the watching guard; processors by a set
+//! that the sandbox's processes inherit; the kernel's choice of victim by `oom_score_adj`. A
+//! process inside that asks for other processors gets them: there is no cgroup.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longhaul_apptainer::client::ClientError;
+use longhaul_apptainer::identity::{self, ProcessIdentity};
+use longhaul_apptainer::layers::build::{self, BuildError, BuildRequest};
+use longhaul_apptainer::layers::{LayerContent, LayerGuard, LayerInput, LayerStore, StoreError};
+use longhaul_apptainer::{Apptainer, BaseDefinition, Bind, Network, base, command, janitor};
+use longhaul_apptainer::{Sandbox as Container, SandboxError as ContainerError, SandboxSpec};
+use longhaul_core::digest::Digest;
+use longhaul_core::helper::{CommandSpec, DisplayState, HelperFailure, ProcessInfo};
+use longhaul_core::plan::{EnvPlan, LayerKind};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::sync::RwLock;
+
+use super::{
+    CommandResult, Display, Driver, LayerBasis, LayerRequest, Pending, ReadyLayer, Sandbox, SandboxError,
+    SandboxRequest, View,
+};
+use crate::config::WorkerConfig;
+use crate::episode::ENV_HOOK_LIMIT;
+use crate::moment;
+use crate::screen::{RestRule, ScreenError, ScreenHandle, Stepped};
+
+/// Of all processes of a node, those of sandboxes are the kernel's first choice when memory
+/// runs out: never the worker, never a neighbour that is not ours.
+const OOM_SCORE: &str = "500";
+
+/// Where a folder to be removed is seen inside the container that empties it.
+const EMPTIED: &str = "/mnt";
+
+/// Sandboxes as rootless Apptainer containers.
+#[derive(Debug)]
+pub struct ContainerDriver {
+    apptainer: Apptainer,
+    image: PathBuf,
+    layers: LayerStore,
+    helper_program: PathBuf,
+    scratch: PathBuf,
+    basis: LayerBasis,
+}
+
+impl ContainerDriver {
+    /// Looks at what the machine has.
+    ///
+    /// # Errors
+    ///
+    /// Apptainer, the image or the layer folder cannot be used.
+    pub async fn open(config: &WorkerConfig) -> Result<Self, SandboxError> {
+        let unfit = |error: &(dyn std::error::Error + 'static)| SandboxError::Unfit(crate::chain(error));
+        fs::create_dir_all(&config.scratch).map_err(|error| unfit(&error))?;
+        let apptainer = Apptainer::detect().await.map_err(|error| unfit(&error))?;
+        let images = config.layers.join("images");
+        let definition = BaseDefinition::Sif(config.image.clone());
+        let image =
+            base::ensure(&apptainer, &definition, &images, &config.scratch).await.map_err(|error| unfit(&error))?;
+        let overlay_driver =
+            apptainer.overlay_driver(&image.path, &config.scratch).await.map_err(|error| unfit(&error))?;
+        let copies = config.scratch.join("cache").join("layers");
+        let local = (!same_device(&config.layers, &config.scratch)).then_some(copies.as_path());
+        let layers = LayerStore::open(&config.layers, local).map_err(|error| unfit(&error))?;
+        let basis = LayerBasis { base: image.content, arch: base::ARCH.to_owned(), overlay_driver };
+        Ok(Self {
+            apptainer,
+            image: image.path,
+            layers,
+            helper_program: config.helper_program.clone(),
+            scratch: config.scratch.clone(),
+            basis,
+        })
+    }
+
+    fn spec(&self, id: String, layers: &[ReadyLayer], views: &[View], net: bool) -> SandboxSpec {
+        SandboxSpec {
+            id,
+            image: self.image.clone(),
+            layers: layers.iter().filter_map(layer_file).collect(),
+            scratch: self.scratch.clone(),
+            binds: views.iter().map(bind).collect(),
+            network: if net { Network::Open } else { Network::None },
+            helper_program: self.helper_program.clone(),
+            ..SandboxSpec::default()
+        }
+    }
+
+    async fn find(&self, kind: LayerKind, key: Digest) -> Result<Option<ReadyLayer>, SandboxError> {
+        match self.layers.use_layer(&key).await {
+            Ok(guard) => Ok(guard.map(ready)),
+            Err(error @ StoreError::Damaged { .. }) => {
+                tracing::warn!(%key, %error, "a damaged layer is removed and built again");
+                self.layers.remove(&key).map_err(|error| store_error(kind, &key, &error))?;
+                Ok(None)
+            }
+            Err(error) => Err(store_error(kind, &key, &error)),
+        }
+    }
+
+    async fn build(&self, request: LayerRequest) -> Result<ReadyLayer, SandboxError> {
+        let LayerRequest { kind, key, env, views, parents, hook_env, .. } = request;
+        let hook = match kind {
+            LayerKind::Base => None,
+            LayerKind::Install => env.pre_start.clone(),
+            LayerKind::Configure => env.post_start.clone(),
+        };
+        let failed = |message: String, log_tail: Option<String>| SandboxError::Layer {
+            kind,
+            of: env.name.clone(),
+            message,
+            log_tail,
+        };
+        let hook = hook.ok_or_else(|| failed("the env has no hook for it".to_owned(), None))?;
+        let id = format!("layer-{}-{}", key.short(), std::process::id());
+        let mut sandbox = self.spec(id, &parents, &views, env.net);
+        if env.net {
+            sandbox.env = hook_env;
+        }
+        let parent = parents.last().map_or(self.basis.base, |layer| layer.key);
+        let build = BuildRequest {
+            key,
+            env: env.name.clone(),
+            hook,
+            limit: ENV_HOOK_LIMIT,
+            policy: env.hook_policy,
+            accounts: env.accounts.clone(),
+            parents: std::iter::once(self.basis.base).chain(parents.iter().map(|layer| layer.key)).collect(),
+            overlay_driver: self.basis.overlay_driver.clone(),
+            inputs: layer_inputs(kind, &parent, &self.basis, &env),
+            units: parents.iter().flat_map(|layer| layer.units.clone()).collect(),
+            screen: (env.width, env.height),
+            sandbox,
+            created: moment::wall(),
+        };
+        let built = match kind {
+            LayerKind::Configure => build::configure(&self.apptainer, &self.layers, &build).await,
+            LayerKind::Base | LayerKind::Install => build::install(&self.apptainer, &self.layers, &build).await,
+        };
+        if let Err(error) = &built {
+            return Err(match error {
+                BuildError::Sandbox(ContainerError::Scratch(_)) | BuildError::Io { .. }
+                    if is_full(&crate::chain(error)) =>
+                {
+                    SandboxError::Disk(crate::chain(error))
+                }
+                _ => failed(crate::chain(error), error.log_tail().map(str::to_owned)),
+            });
+        }
+        self.find(kind, key)
+            .await?
+            .ok_or_else(|| failed("it was built and is not in the layer folder".to_owned(), None))
+    }
+
+    /// Removes a folder in which accounts of a sandbox may own files: those are only removed in a
+    /// container with the same mapping.
+    async fn remove_folder(&self, folder: &Path) -> Result<(), SandboxError> {
+        let disk = |error: std::io::Error| SandboxError::Disk(format!("cannot remove {}: {error}", folder.display()));
+        let own = folder.to_owned();
+        let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(own)).await;
+        if matches!(&removed, Ok(Ok(()))) || !folder.exists() {
+            return Ok(());
+        }
+        let plan = command::ExecPlan {
+            image: self.image.clone(),
+            binds: vec![Bind { source: folder.to_owned(), target: EMPTIED.into(), writable: true }],
+            userns: nix::unistd::geteuid().is_root(),
+            argv: ["find", EMPTIED, "-xdev", "-mindepth", "1", "-delete"].map(str::to_owned).into(),
+            ..command::ExecPlan::default()
+        };
+        let arguments = command::exec(&plan).map_err(|error| SandboxError::Failed(error.to_string()))?;
+        tokio::process::Command::new(self.apptainer.program())
+            .args(arguments)
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(disk)?;
+        fs::remove_dir_all(folder).map_err(disk)
+    }
+
+    async fn start_container(&self, request: SandboxRequest) -> Result<Arc<dyn Sandbox>, SandboxError> {
+        let spec = self.spec(request.id, &request.layers, &request.views, request.net);
+        let container = Container::start(&self.apptainer, spec).await.map_err(|error| container_error(&error, ""))?;
+        let pid = container.identity().pid;
+        prefer_for_oom(pid);
+        let sandbox = Rootless { pid, layers: request.layers, container: RwLock::new(Some(container)) };
+        Ok(Arc::new(sandbox))
+    }
+}
+
+impl Driver for ContainerDriver {
+    fn basis(&self) -> LayerBasis {
+        self.basis.clone()
+    }
+
+    fn find_layer(&self, kind: LayerKind, key: Digest) -> Pending<'_, Result<Option<ReadyLayer>, SandboxError>> {
+        Box::pin(self.find(kind, key))
+    }
+
+    fn build_layer(&self, request: LayerRequest) -> Pending<'_, Result<ReadyLayer, SandboxError>> {
+        Box::pin(self.build(request))
+    }
+
+    fn start(&self, request: SandboxRequest) -> Pending<'_, Result<Arc<dyn Sandbox>, SandboxError>> {
+        Box::pin(self.start_container(request))
+    }
+
+    fn remove<'a>(&'a self, folder: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(self.remove_folder(folder))
+    }
+
+    fn clean(&self) -> Pending<'_, Result<(), SandboxError>> {
+        Box::pin(async {
+            let cleared = janitor::clean(&self.apptainer, &self.image, &self.scratch)
+                .await
+                .map_err(|error| SandboxError::Failed(crate::chain(&error)))?;
+            for folder in &cleared.removed {
+                tracing::info!(folder = %folder.display(), "removed what a dead worker left");
+            }
+            for (folder, reason) in &cleared.failed {
+                tracing::warn!(folder = %folder.display(), reason, "what a dead worker left cannot be removed");
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A container as a sandbox.
+struct Rootless {
+    pid: i32,
+    /// Held, so that no layer is evicted under it.
+    layers: Vec<ReadyLayer>,
+    /// Gone once it was stopped.
+    container: RwLock<Option<Container>>,
+}
+
+impl Rootless {
+    /// Does something with the container, while it is there.
+    async fn with<T>(
+        &self,
+        path: &str,
+        act: impl AsyncFnOnce(&Container) -> Result<T, ContainerError>,
+    ) -> Result<T, SandboxError> {
+        let container = self.container.read().await;
+        let container = container.as_ref().ok_or_else(|| SandboxError::Gone("it was stopped".to_owned()))?;
+        act(container).await.map_err(|error| container_error(&error, path))
+    }
+}
+
+impl Sandbox for Rootless {
+    fn run(&self, command: CommandSpec) -> Pending<'_, Result<CommandResult, SandboxError>> {
+        Box::pin(async move {
+            let ended = self.with("", async |container| container.run(command).await).await?;
+            Ok(CommandResult { code: ended.code, timed_out: ended.timed_out, output: ended.output })
+        })
+    }
+
+    fn start_display(&self, width: u16, height: u16) -> Pending<'_, Result<Arc<dyn Display>, SandboxError>> {
+        Box::pin(async move {
+            let socket = self
+                .with("", async |container| {
+                    container.start_display(width, height).await?;
+                    Ok(container.x_socket())
+                })
+                .await?;
+            match ScreenHandle::connect(&socket, width, height).await {
+                Ok(screen) => {
+                    let display: Arc<dyn Display> = Arc::new(XDisplay(screen));
+                    Ok(display)
+                }
+                Err(error) => Err(self.display_error(&error).await),
+            }
+        })
+    }
+
+    fn copy_out<'a>(&'a self, path: &'a str, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let mut file = tokio::fs::File::create(to).await.map_err(|error| disk_error(to, &error))?;
+            self.with(path, async |container| container.read_file(path, &mut file).await).await?;
+            Ok(())
+        })
+    }
+
+    fn pack_out<'a>(&'a self, path: &'a str, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let mut file = tokio::fs::File::create(to).await.map_err(|error| disk_error(to, &error))?;
+            self.with(path, async |container| container.read_tree(path, &mut file).await).await?;
+            Ok(())
+        })
+    }
+
+    fn copy_in<'a>(&'a self, from: &'a Path, path: &'a str) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let mut file = tokio::fs::File::open(from).await.map_err(|error| disk_error(from, &error))?;
+            self.with(path, async |container| container.write_file(path, &mut file).await).await
+        })
+    }
+
+    fn start_units(&self, units: Vec<String>) -> Pending<'_, Result<(), SandboxError>> {
+        Box::pin(async move { self.with("", async |container| container.start_units(units).await).await })
+    }
+
+    fn processes(&self) -> Pending<'_, Result<Vec<ProcessInfo>, SandboxError>> {
+        Box::pin(async move { self.with("", Container::processes).await })
+    }
+
+    fn bind_cpus(&self, cpus: &[usize]) {
+        let mut set = CpuSet::new();
+        for cpu in cpus {
+            if set.set(*cpu).is_err() {
+                return;
+            }
+        }
+        if cpus.is_empty() {
+            return;
+        }
+        for task in identity::tree(self.pid).into_iter().flat_map(threads) {
+            if let Err(error) = sched_setaffinity(Pid::from_raw(task), &set) {
+                tracing::debug!(task, %error, "a process of a sandbox is not bound to its processors");
+            }
+        }
+    }
+
+    fn memory_mib(&self) -> Pending<'_, Result<u64, SandboxError>> {
+        let pid = self.pid;
+        Box::pin(async move {
+            tokio::task::spawn_blocking(move || identity::memory_mib(&identity::tree(pid)))
+                .await
+                .map_err(|error| SandboxError::Failed(error.to_string()))
+        })
+    }
+
+    fn exited(&self) -> Pending<'_, String> {
+        Box::pin(async move {
+            let ended = match self.container.read().await.as_ref() {
+                Some(container) => container.exited(),
+                None => return "it was stopped".to_owned(),
+            };
+            ended.await.how
+        })
+    }
+
+    fn kill(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            // The first of its pid namespace takes all others with it.
+            for pid in identity::tree(self.pid) {
+                if let Ok(Some(process)) = ProcessIdentity::of(pid)
+                    && let Err(error) = process.signal(Signal::SIGKILL)
+                {
+                    tracing::debug!(pid, %error, "a process of a sandbox was not killed");
+                }
+            }
+        })
+    }
+
+    fn stop(&self) -> Pending<'_, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let Some(container) = self.container.write().await.take() else { return Ok(()) };
+            let stopped = container.stop().await.map_err(|error| container_error(&error, ""));
+            tracing::debug!(layers = self.layers.len(), "a sandbox was stopped");
+            stopped
+        })
+    }
+}
+
+impl Rootless {
+    /// What the display's own log says goes with it.
+    async fn display_error(&self, error: &ScreenError) -> SandboxError {
+        let mut message = crate::chain(error);
+        if let Ok(DisplayState::Died { log }) = self.with("", Container::display).await {
+            message = format!("{message}; its log: {}", crate::tail(&log, 5));
+        }
+        SandboxError::Display(message)
+    }
+}
+
+struct XDisplay(ScreenHandle);
+
+impl Display for XDisplay {
+    fn step(&self, actions: Vec<Value>, rest: RestRule) -> Pending<'_, Result<Stepped, SandboxError>> {
+        Box::pin(async move {
+            self.0.step(actions, rest).await.map_err(|error| SandboxError::Display(crate::chain(&error)))
+        })
+    }
+}
+
+/// The inputs of a layer's key, named, for `longhaul layers why`.
+#[must_use]
+pub fn layer_inputs(kind: LayerKind, parent: &Digest, basis: &LayerBasis, env: &EnvPlan) -> Vec<LayerInput> {
+    let hook = match kind {
+        LayerKind::Base => None,
+        LayerKind::Install => env.pre_start.as_deref(),
+        LayerKind::Configure => env.post_start.as_deref(),
+    };
+    let input = |label: &str, value: String| LayerInput { label: label.to_owned(), value };
+    let mut inputs = vec![
+        input("parent", parent.to_string()),
+        input("arch", basis.arch.clone()),
+        input("overlay", basis.overlay_driver.clone()),
+        input("hook", hook.unwrap_or_default().to_owned()),
+        input("screen", format!("{}x{}", env.width, env.height)),
+        input("net", env.net.to_string()),
+        input("policy", format!("{:?}", env.hook_policy)),
+    ];
+    inputs.extend(env.mounts.iter().map(|mount| {
+        let mode = if mount.writable { " (writable)" } else { "" };
+        input(&format!("mount {}{mode}", mount.target), mount.tree.to_string())
+    }));
+    inputs.extend(env.accounts.iter().map(|account| {
+        let text = serde_json::to_string(account).unwrap_or_default();
+        input(&format!("account {}", account.name), text)
+    }));
+    inputs
+}
+
+fn ready(guard: LayerGuard) -> ReadyLayer {
+    let manifest = &guard.manifest;
+    let (content, rerun) = match &manifest.content {
+        LayerContent::File { digest, .. } => (*digest, None),
+        // There is no file; its key stands for it.
+        LayerContent::Rerun { reason } => (manifest.key, Some(reason.clone())),
+    };
+    ReadyLayer {
+        kind: manifest.kind,
+        key: manifest.key,
+        content,
+        bytes: manifest.bytes(),
+        tolerated_exit: manifest.tolerated.as_ref().map(|tolerated| tolerated.exit),
+        rerun,
+        units: manifest.units.clone(),
+        handle: Arc::new(guard),
+    }
+}
+
+fn layer_file(layer: &ReadyLayer) -> Option<PathBuf> {
+    layer.handle.downcast_ref::<LayerGuard>().and_then(LayerGuard::path).map(Path::to_owned)
+}
+
+fn bind(view: &View) -> Bind {
+    Bind { source: view.source.clone(), target: PathBuf::from(&view.target), writable: view.writable }
+}
+
+fn same_device(one: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (one.metadata(), other.metadata()) {
+        (Ok(one), Ok(other)) => one.dev() == other.dev(),
+        _ => false,
+    }
+}
+
+/// The threads of a process.
+fn threads(pid: i32) -> Vec<i32> {
+    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What runs now passes it on to all that it starts.
+fn prefer_for_oom(pid: i32) {
+    for pid in identity::tree(pid) {
+        let path = format!("/proc/{pid}/oom_score_adj");
+        if let Err(error) = fs::write(&path, OOM_SCORE) {
+            tracing::debug!(path, %error, "a sandbox is not preferred when memory runs out");
+        }
+    }
+}
+
+fn disk_error(path: &Path, error: &std::io::Error) -> SandboxError {
+    SandboxError::Disk(format!("{}: {error}", path.display()))
+}
+
+fn is_full(message: &str) -> bool {
+    message.contains("No space left") || message.contains("quota exceeded")
+}
+
+fn store_error(kind: LayerKind, key: &Digest, error: &StoreError) -> SandboxError {
+    SandboxError::Layer { kind, of: format!("key {}", key.short()), message: crate::chain(error), log_tail: None }
+}
+
+fn container_error(error: &ContainerError, path: &str) -> SandboxError {
+    let message = crate::chain(error);
+    match error {
+        ContainerError::Client(ClientError::Refused { kind, .. }) => match kind {
+            HelperFailure::NotFound => SandboxError::NotFound { path: path.to_owned() },
+            HelperFailure::Display => SandboxError::Display(message),
+            HelperFailure::NoSuchUser | HelperFailure::BadRequest | HelperFailure::Other => {
+                SandboxError::Failed(message)
+            }
+        },
+        ContainerError::Client(ClientError::Caller(_)) => SandboxError::Disk(message),
+        ContainerError::Scratch(_) if is_full(&message) => SandboxError::Disk(message),
+        _ => SandboxError::Gone(message),
+    }
+}

@@ -1,0 +1,124 @@
+//! The worker's session with its coordinator: dialled, kept, lost and dialled again, while
+//! episodes go on.
+
+pub(crate) mod actor;
+pub(crate) mod delivery;
+pub(crate) mod desk;
+pub(crate) mod dial;
+
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use longhaul_proto::v1;
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, watch};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Uri};
+use tonic::{Request, Status};
+use tower::service_fn;
+
+use crate::config::Endpoint;
+use crate::error::WorkerError;
+
+/// A connection that dials itself when it is used, and adds the token.
+pub type Transport = InterceptedService<Channel, Bearer>;
+
+/// Adds the bearer token to each call.
+#[derive(Clone)]
+pub struct Bearer(Option<MetadataValue<Ascii>>);
+
+// By hand, so that a token is never printed.
+impl std::fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Bearer")
+    }
+}
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert("authorization", value.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A transport to the coordinator; nothing is dialled yet.
+///
+/// # Errors
+///
+/// The endpoint is not one, or its certificate cannot be used.
+pub fn transport(endpoint: &Endpoint) -> Result<Transport, WorkerError> {
+    let wrong = |reason: String| WorkerError::Endpoint { endpoint: endpoint.to_string(), reason };
+    let prepared = |target: tonic::transport::Endpoint| {
+        target
+            .connect_timeout(Duration::from_secs(10))
+            .http2_keep_alive_interval(Duration::from_secs(10))
+            .keep_alive_timeout(Duration::from_secs(20))
+            .keep_alive_while_idle(true)
+    };
+    let (channel, token) = match endpoint {
+        Endpoint::Unix { path, token } => {
+            let target = prepared(tonic::transport::Endpoint::from_static("http://longhaul.invalid"));
+            let path = path.clone();
+            let channel = target.connect_with_connector_lazy(service_fn(move |_: Uri| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            }));
+            (channel, token.as_deref())
+        }
+        Endpoint::Tls { url, ca_pem, server_name, token } => {
+            let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
+            if let Some(name) = server_name {
+                tls = tls.domain_name(name);
+            }
+            let target =
+                tonic::transport::Endpoint::from_shared(url.clone()).map_err(|error| wrong(error.to_string()))?;
+            if target.uri().scheme_str() != Some("https") {
+                return Err(wrong("over TCP it must be https://HOST:PORT".to_owned()));
+            }
+            let target = prepared(target).tls_config(tls).map_err(|error| wrong(crate::chain(&error)))?;
+            (target.connect_lazy(), Some(token.as_str()))
+        }
+    };
+    let bearer = token
+        .map(|token| format!("Bearer {token}").parse())
+        .transpose()
+        .map_err(|_| wrong("the token holds bytes that a header cannot".to_owned()))?;
+    Ok(InterceptedService::new(channel, Bearer(bearer)))
+}
+
+/// The session as those see it who send over it.
+#[derive(Clone, Debug)]
+pub(crate) struct Uplink {
+    /// Counts sessions.
+    pub(crate) generation: u64,
+    /// Steps, logs, ends, claims: everything but heartbeats, which have a way of their own.
+    pub(crate) bulk: mpsc::Sender<v1::FromWorker>,
+}
+
+/// The session there is now, if there is one.
+pub(crate) type Link = watch::Receiver<Option<Uplink>>;
+
+/// Wraps what goes up.
+pub(crate) fn up(message: v1::from_worker::Message) -> v1::FromWorker {
+    v1::FromWorker { message: Some(message) }
+}
+
+/// Waits for a session.
+pub(crate) async fn connected(link: &mut Link) -> Uplink {
+    loop {
+        if let Some(uplink) = link.borrow_and_update().clone() {
+            return uplink;
+        }
+        if link.changed().await.is_err() {
+            // The worker is ending; whoever waits is dropped with it.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
