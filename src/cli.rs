@@ -122,8 +122,8 @@ pub struct RunArgs {
     /// Which tasks.
     #[command(flatten)]
     pub pick: PickArgs,
-    /// An agent: `scripted:FILE.jsonl`, `scripted:FOLDER` (with ENV/TASK.jsonl), or `idle`.
-    /// Each one runs every task. May be repeated.
+    /// An agent: `scripted:FILE.jsonl`, `scripted:FOLDER` (with ENV/TASK.jsonl), or `idle`;
+    /// `NAME=` before it names it. Each one runs every task. May be repeated.
     #[arg(long = "agent", value_name = "SPEC", required = true, help_heading = "How")]
     pub agents: Vec<String>,
     /// How often each task is run by each agent.
@@ -327,7 +327,8 @@ Examples:
   longhaul cancel 0abc --coordinator access.json
   longhaul cancel latest --store results
 
-Verdicts that are in stay. Repeating it changes nothing.")]
+Verdicts that are in stay. Repeating it changes nothing. It works on a store that no
+coordinator has open, too.")]
 pub struct CancelArgs {
     /// The run: its id, the unambiguous start or end of it, or `latest`.
     #[arg(value_name = "RUN")]

@@ -107,21 +107,6 @@ impl Source {
         Reader::open(&store).map(Self::Stored).map_err(CliError::Store)
     }
 
-    /// The live coordinator, for what only it can do.
-    ///
-    /// # Errors
-    ///
-    /// There is none.
-    pub fn live(self, what: &'static str) -> Result<Client, CliError> {
-        match self {
-            Self::Live(client) => Ok(*client),
-            Self::Stored(reader) => Err(CliError::Usage(format!(
-                "no coordinator has the store {} open, and only one can {what}",
-                reader.path().display()
-            ))),
-        }
-    }
-
     /// What it is, for people.
     #[must_use]
     pub fn place(&self) -> String {

@@ -184,7 +184,15 @@ impl CliError {
             Self::Store(_) | Self::LayersDamaged { .. } | Self::View(_) | Self::Record { .. } | Self::Actor(_) => {
                 Exit::Store
             }
-            Self::Access(_) | Self::Answer(_) => Exit::Coordinator,
+            // A file that is not there or is none is a wrong input; who does not answer is not.
+            Self::Access(error) => match error {
+                AccessError::Read { .. }
+                | AccessError::Parse { .. }
+                | AccessError::Version { .. }
+                | AccessError::Malformed { .. } => Exit::Input,
+                AccessError::Unreachable { .. } => Exit::Coordinator,
+            },
+            Self::Answer(_) => Exit::Coordinator,
             // What was asked for is not there: the input is wrong, not the coordinator.
             Self::Refused { code: tonic::Code::NotFound, .. } => Exit::Input,
             Self::Refused { .. } => Exit::Coordinator,

@@ -53,6 +53,7 @@ trait Shown {
 #[derive(Default)]
 struct Lines {
     building: BTreeSet<String>,
+    waiting: Vec<String>,
     phases: BTreeMap<String, String>,
 }
 
@@ -66,6 +67,12 @@ impl Shown for Lines {
             output::note(&format!("layer done: {}", escape_line(layer)));
         }
         self.building = building;
+        if self.waiting != update.waiting {
+            for reason in &update.waiting {
+                output::note(&format!("waiting: {}", escape_line(reason)));
+            }
+            self.waiting.clone_from(&update.waiting);
+        }
         let phases: BTreeMap<String, String> =
             update.live.iter().map(|attempt| (attempt.attempt.clone(), show::phase(attempt).to_owned())).collect();
         for attempt in &update.live {
@@ -130,7 +137,11 @@ impl Shown for Bars {
             [] => String::new(),
             layers => format!("  building {}", escape_line(&layers.join(", "))),
         };
-        self.run.set_message(format!("{}{building}", show::counts(summary)));
+        let waiting = match update.waiting.as_slice() {
+            [] => String::new(),
+            reasons => format!("  waiting: {}", escape_line(&reasons.join("; "))),
+        };
+        self.run.set_message(format!("{}{building}{waiting}", show::counts(summary)));
         let now: BTreeSet<&str> = update.live.iter().take(LIVE_LINES).map(|live| live.attempt.as_str()).collect();
         self.live.retain(|attempt, bar| {
             let stays = now.contains(attempt.as_str());

@@ -2,7 +2,8 @@
 //! each of their tasks how far it came and why it stopped there.
 //!
 //! ```text
-//! longhaul-corpus CLONE [--env NAME]... [--tasks N] [--steps N] [--at-once N] [--output FILE]
+//! longhaul-corpus CLONE [--env NAME]... [--tasks N] [--steps N] [--at-once N]
+//!     [--tolerate ENV]... [--base IMAGE] [--output FILE]
 //! ```
 //!
 //! The agents are scripted: one looks at the screen twice and is done; for the first env's
@@ -44,6 +45,7 @@ struct Options {
     steps: usize,
     at_once: usize,
     tolerate: Vec<String>,
+    base: Option<String>,
     output: Option<PathBuf>,
 }
 
@@ -89,6 +91,7 @@ fn options() -> Result<Options> {
         steps: 200,
         at_once: 2,
         tolerate: Vec::new(),
+        base: None,
         output: None,
     };
     let mut arguments = std::env::args().skip(1);
@@ -100,6 +103,7 @@ fn options() -> Result<Options> {
             "--steps" => options.steps = value()?.parse()?,
             "--at-once" => options.at_once = value()?.parse()?,
             "--tolerate" => options.tolerate.push(value()?),
+            "--base" => options.base = Some(value()?),
             "--output" => options.output = Some(value()?.into()),
             _ if options.clone.as_os_str().is_empty() && !argument.starts_with('-') => options.clone = argument.into(),
             _ => bail!("what is `{argument}`?"),
@@ -174,6 +178,9 @@ fn run_env(
     let mut command = account.command(program);
     command.arg("run").arg(benchmark).args(["--slots", "1", "--max-attempts", "1", "--name", env]);
     command.arg("--store").arg(place.join("store")).arg("--agent").arg(format!("scripted:{}", agent.display()));
+    if let Some(base) = &options.base {
+        command.args(["--base", base]);
+    }
     for policy in options.tolerate.iter().filter(|name| *name == env) {
         command.arg("--hook-policy").arg(format!("tolerate:{policy}"));
     }

@@ -7,7 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -170,7 +170,10 @@ pub async fn ensure(
         return Ok(BaseImage { path, content: manifest.content, built: false });
     }
     fs::create_dir_all(work).map_err(io_error(work))?;
-    let folder = tempfile::Builder::new().prefix("base-").tempdir_in(work).map_err(io_error(work))?;
+    // mmdebstrap's root is another id than ours outside, and has to pass through.
+    let passable = fs::Permissions::from_mode(0o711);
+    let folder =
+        tempfile::Builder::new().prefix("base-").permissions(passable).tempdir_in(work).map_err(io_error(work))?;
     let image = match definition {
         BaseDefinition::Registry(address) => pull(apptainer, address, folder.path()).await?,
         BaseDefinition::BuiltIn | BaseDefinition::Sif(_) => build(apptainer, folder.path()).await?,

@@ -321,8 +321,7 @@ fn units_that_only_start_a_command_run() -> Result<()> {
         sandbox.write_file("/etc/systemd/system/thing@.service", &mut unit.as_bytes()).await?;
         let mount = "[Mount]\nWhat=/dev/sda\nWhere=/x\n";
         sandbox.write_file("/etc/systemd/system/x.mount", &mut mount.as_bytes()).await?;
-        let fork =
-            "[Service]\nType=forking\nExecStart=/bin/sh -c 'sleep 601 & echo $! >/run/old.pid'\nPIDFile=/run/old.pid\n";
+        let fork = "[Service]\nType=forking\nExecStart=/bin/sh -c 'env -i setsid sleep 601 & echo $! >/run/old.pid'\nPIDFile=/run/old.pid\n";
         sandbox.write_file("/etc/systemd/system/old.service", &mut fork.as_bytes()).await?;
         let script = "#!/bin/sh\ncase $1 in start) start-stop-daemon -S -b -m -p /run/ini.pid -x /bin/sleep -- 602;; \
             stop) start-stop-daemon -K -p /run/ini.pid;; status) start-stop-daemon -T -p /run/ini.pid;; esac\n";

@@ -62,6 +62,7 @@ impl Control {
                 live: Vec::new(),
                 settled,
                 building: Vec::new(),
+                waiting: Vec::new(),
                 done: record.settled_at.is_some(),
             }))
         })
@@ -105,6 +106,7 @@ impl Control {
             live: view.live,
             settled,
             building: view.building,
+            waiting: view.waiting,
         })
     }
 }

@@ -197,6 +197,8 @@ pub(crate) struct RunView {
     pub(crate) live: Vec<v1::LiveAttempt>,
     /// What is being built for it.
     pub(crate) building: Vec<String>,
+    /// Why nothing of it runs, if nothing does.
+    pub(crate) waiting: Vec<String>,
     /// Episodes settled since the asker looked, in the order in which they were.
     pub(crate) settled: Vec<EpisodeId>,
 }

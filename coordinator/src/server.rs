@@ -15,7 +15,7 @@ use longhaul_proto::access::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_MESSAGE_
 use longhaul_proto::v1::blob_service_server::BlobServiceServer;
 use longhaul_proto::v1::control_service_server::ControlServiceServer;
 use longhaul_proto::v1::worker_service_server::WorkerServiceServer;
-use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, Store};
+use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, SpaceFloor, Store};
 use rand::TryRngCore;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
@@ -59,6 +59,8 @@ pub struct Config {
     pub engine: Settings,
     /// How often workers are to say that they are there.
     pub heartbeat: Millis,
+    /// How much must be left on the store's disk for a write to be taken.
+    pub floor: SpaceFloor,
 }
 
 /// Where to listen for other machines.
@@ -160,10 +162,10 @@ impl Coordinator {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let incarnation = rand::rngs::OsRng.try_next_u64().map_err(StartError::Random)?;
         let path = config.store.clone();
-        let engine_settings = config.engine;
+        let (engine_settings, floor) = (config.engine, config.floor);
         // Opening recovers the database and replays: seconds, on a thread that may wait.
         let recovered =
-            tokio::task::spawn_blocking(move || recover(&path, engine_settings, incarnation)).await.map_err(
+            tokio::task::spawn_blocking(move || recover(&path, engine_settings, incarnation, floor)).await.map_err(
                 |error| StartError::Listen { address: "the store".to_owned(), source: io::Error::other(error) },
             )??;
         let Recovered { store, engine, projector, replayed } = recovered;
@@ -298,10 +300,7 @@ impl Coordinator {
         self.stop.cancel();
         let outcome = match self.actor.await {
             Ok(outcome) => outcome,
-            Err(error) => {
-                tracing::error!(%error, "the actor panicked");
-                Ok(())
-            }
+            Err(error) => Err(ActorError::Panicked(error)),
         };
         for mut server in self.servers {
             // A client that keeps its stream open does not keep the coordinator.
@@ -359,8 +358,8 @@ struct Recovered {
 }
 
 /// The newest snapshot, and every event after it.
-fn recover(path: &Path, settings: Settings, incarnation: u64) -> Result<Recovered, StartError> {
-    let store = Store::open(path, &OpenOptions::new(incarnation))?;
+fn recover(path: &Path, settings: Settings, incarnation: u64, floor: SpaceFloor) -> Result<Recovered, StartError> {
+    let store = Store::open(path, &OpenOptions { floor, ..OpenOptions::new(incarnation) })?;
     let read = |source| StartError::Read { path: path.to_owned(), source };
     let (mut engine, through) = match store.snapshot().map_err(read)? {
         None => (Engine::new(settings), 0),

@@ -172,6 +172,24 @@ async fn a_cancelled_run_is_revoked_and_settles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_gives_a_lease_back_gets_no_other() {
+    let world = World::start().await;
+    let run = world.submit(1).await;
+    let mut stopping = FakeWorker::connect_with_slots(&world.access(), 1).await;
+    let lease = stopping.lease().await;
+    let fault = Fault { class: FaultClass::Preempted, message: "told to stop".to_owned(), log_tail: None };
+    stopping.end_fault(&lease, fault).await;
+    let Down::Drain(_) = stopping.next().await else { panic!("no lease, and a drain, are expected") };
+    assert!(stopping.end_ack().await.accepted);
+    assert_eq!(stopping.leases(), 0);
+    // Another one gets it at once.
+    let mut other = FakeWorker::connect_with_slots(&world.access(), 1).await;
+    assert_eq!(other.lease().await.attempt.episode, lease.attempt.episode);
+    assert_eq!(world.settlement(run, 0), None);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_worker_builds_a_layer_and_the_others_wait() {
     let world = World::start().await;
     world.submit(2).await;
@@ -284,6 +302,21 @@ async fn a_store_has_one_coordinator() {
     let second = world.start_second().await.expect_err("the store is in use");
     assert!(matches!(second, longhaul_coordinator::StartError::Open(longhaul_store::OpenError::Locked { .. })));
     world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_journal_that_cannot_be_written_stops_the_coordinator_and_answers_nobody() {
+    let world = World::start_on_a_full_disk().await;
+    world.coordinator.failed().await;
+    let access = world.access();
+    // Whether a client is refused or finds nobody, it is told nothing that is not durable.
+    if let Ok(connection) = access.connect().await {
+        let mut control = v1::control_service_client::ControlServiceClient::new(connection);
+        let refused = control.status(v1::StatusRequest {}).await.expect_err("no answer");
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+    }
+    let error = world.coordinator.stop().await.expect_err("it failed");
+    assert!(matches!(error, longhaul_coordinator::ActorError::Append(_)), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

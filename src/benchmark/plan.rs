@@ -340,7 +340,7 @@ impl<'a> Planner<'a> {
             pre_start: spec.hooks.pre_start.clone(),
             post_start: spec.hooks.post_start.clone(),
             reset: spec.hooks.reset.clone(),
-            files: self.builder.tree(&dir, Hide::Tasks)?,
+            files: self.builder.tree(&dir, Hide::TaskFolders)?,
             hook_policy: self.request.hook_policies.of(&env.folder),
         };
         let plan = self.builder.put_json(&dir, &plan)?;

@@ -81,6 +81,9 @@ pub(super) enum Hide {
     Nothing,
     /// At the top: the tasks, and what earlier runs of other programs left.
     Tasks,
+    /// As [`Self::Tasks`], but for the files that lie loose among the tasks: modules that
+    /// several verifiers import.
+    TaskFolders,
     /// Files that would tell an agent how it is scored, wherever they are.
     Secrets,
 }
@@ -191,6 +194,9 @@ impl<'a> TreeBuilder<'a> {
                 (path, kind)
             };
             if kind.is_dir() {
+                if root.hide == Hide::TaskFolders && prefix == "tasks/" {
+                    continue;
+                }
                 if depth >= MAX_DEPTH {
                     self.left_out.push(path);
                     continue;
@@ -253,6 +259,7 @@ impl Root<'_> {
         let here = match self.hide {
             Hide::Nothing => false,
             Hide::Tasks => depth == 0 && matches!(name, "tasks" | "artifacts"),
+            Hide::TaskFolders => depth == 0 && name == "artifacts",
             Hide::Secrets => SECRETS.contains(&name),
         };
         always || here

@@ -1,32 +1,51 @@
 //! `longhaul cancel`: stops a run.
 
+use longhaul_coordinator::Coordinator;
 use longhaul_proto::v1;
 
 use crate::cli::CancelArgs;
-use crate::client::Source;
+use crate::client::{Client, Source};
+use crate::commands::serve;
 use crate::error::CliError;
 use crate::output;
 use crate::settings::Settings;
 
-/// Cancels the run that is meant.
+/// Cancels the run that is meant. A store that no coordinator has open gets one for as long
+/// as that takes.
 ///
 /// # Errors
 ///
-/// There is no coordinator, no such run, or the coordinator refuses.
+/// The store cannot be opened, there is no such run, or the coordinator refuses.
 pub async fn cancel(args: CancelArgs, settings: &Settings) -> Result<(), CliError> {
     let source = Source::open(&args.source, settings).await?;
     let run = source.run(&args.run).await?;
-    let client = source.live("cancel a run")?;
-    let request = v1::CancelRequest { run_id: run.run_id.clone(), by: who() };
-    let answer = client.control.clone().cancel(request).await.map_err(client.refused("cancel the run"))?;
-    match answer.into_inner().cancelled {
-        0 => output::note(&format!("run {} had settled already", run.run_id)),
-        open => output::note(&format!(
-            "run {} is cancelled: {open} open episodes end; `longhaul watch {}` follows them",
-            run.run_id, run.run_id
-        )),
+    let id = run.run_id;
+    let open = match source {
+        Source::Live(client) => order(&client, &id).await?,
+        Source::Stored(reader) => {
+            let config = serve::config(Some(reader.path()), None, settings)?;
+            drop(reader);
+            let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
+            let open = match Client::open(coordinator.local_access()).await {
+                Ok(client) => order(&client, &id).await,
+                Err(error) => Err(error),
+            };
+            coordinator.stop().await.map_err(CliError::Actor)?;
+            open?
+        }
+    };
+    match open {
+        0 => output::note(&format!("run {id} had settled already")),
+        open => output::note(&format!("run {id} is cancelled: {open} episodes were open")),
     }
     Ok(())
+}
+
+/// Orders it; answers with how many episodes were open.
+async fn order(client: &Client, run: &str) -> Result<u32, CliError> {
+    let request = v1::CancelRequest { run_id: run.to_owned(), by: who() };
+    let answer = client.control.clone().cancel(request).await.map_err(client.refused("cancel the run"))?;
+    Ok(answer.into_inner().cancelled)
 }
 
 /// Who asks, for people: a login name is a claim, not a proof.

@@ -32,6 +32,7 @@ pub fn config(
         runtime_dir: places::runtime_dir(),
         engine,
         heartbeat: leases.heartbeat,
+        floor: longhaul_store::SpaceFloor::default(),
     })
 }
 

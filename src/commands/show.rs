@@ -22,6 +22,9 @@ use crate::{show, units};
 /// The most of an answer or an error that a row of steps shows.
 const CELL_WIDTH: usize = 90;
 
+/// The most attempts of an episode that are shown to a person.
+const ATTEMPTS_SHOWN: usize = 10;
+
 /// Shows what is meant.
 ///
 /// # Errors
@@ -162,7 +165,11 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
         }
         Some(Settlement::Cancelled) | None => {}
     }
-    for attempt in attempts {
+    let hidden = attempts.len().saturating_sub(ATTEMPTS_SHOWN);
+    if hidden > 0 {
+        lines.push(format!("\n{hidden} earlier attempts are not shown (--format json has all)"));
+    }
+    for attempt in attempts.iter().skip(hidden) {
         lines.push(String::new());
         lines.extend(attempt_lines(attempt));
         let named: Vec<String> = logs

@@ -47,7 +47,7 @@ pub async fn machine(place: &LayerPlaceArgs, settings: &Settings) -> Result<Mach
     let scratch = places::scratch(place.scratch.as_deref(), settings, tmp.as_deref())?;
     let definition = BaseDefinition::parse(place.base.as_deref().unwrap_or(&settings.base.image));
     let apptainer = Apptainer::detect().await.map_err(|error| CliError::Machine(Box::new(error)))?;
-    private_folder(&scratch)?;
+    scratch_folder(&scratch)?;
     Ok(Machine { apptainer, layers, scratch, allocation, definition })
 }
 
@@ -78,14 +78,15 @@ impl Machine {
     }
 }
 
-/// Sandboxes hold other people's passwords and cookies: nobody else looks into them.
-fn private_folder(path: &Path) -> Result<(), CliError> {
-    use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+/// The scratch folder: others may pass through it but not list it. The folders of workers in
+/// it are private; the tools that make a base image run as another id of ours and have to pass.
+fn scratch_folder(path: &Path) -> Result<(), CliError> {
+    use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
     let failed = |doing| move |source| CliError::File { path: path.to_owned(), doing, source };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("made"))?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed("made"))?;
     let owner = std::fs::metadata(path).map_err(failed("examined"))?.uid();
     if owner == nix::unistd::getuid().as_raw() {
-        return Ok(());
+        return std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o711)).map_err(failed("opened"));
     }
     let source = std::io::Error::new(std::io::ErrorKind::PermissionDenied, "it belongs to another user");
     Err(failed("used")(source))

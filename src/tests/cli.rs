@@ -16,7 +16,7 @@ struct Ran {
 
 impl Home {
     fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(tempfile::tempdir().expect("a folder"))
     }
 
     fn path(&self) -> &Path {
@@ -36,9 +36,9 @@ impl Home {
     }
 
     fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().unwrap();
+        let output = self.command(args).output().expect("the program runs");
         // Where the test runs is no part of what is shown.
-        let text = |bytes| String::from_utf8(bytes).unwrap().replace(&*self.path().to_string_lossy(), "[HOME]");
+        let text = |bytes| String::from_utf8(bytes).expect("text").replace(&*self.path().to_string_lossy(), "[HOME]");
         Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
@@ -46,20 +46,21 @@ impl Home {
     fn fails(&self, args: &[&str]) -> String {
         let ran = self.run(args);
         assert_eq!(ran.stdout, "", "an error is no data");
-        format!("$ longhaul {}\n{}exit code {}\n", args.join(" "), ran.stderr, ran.code.unwrap())
+        format!("$ longhaul {}\n{}exit code {}\n", args.join(" "), ran.stderr, ran.code.expect("an exit"))
     }
 
     fn file(&self, name: &str, text: &str) {
         let path = self.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
     }
 
     /// A benchmark of one env with one task.
     fn benchmark(&self) {
         self.file(
             "bench/environments/calc_env/env.json",
-            r#"{"id": "calc", "resources": {"cpu": 1, "mem_gb": 1, "net": false},
+            r#"{"id": "calc", "observation": [{"type": "rgb_screen", "resolution": [800, 600]}],
+                "action": [{"type": "mouse"}, {"type": "keyboard"}], "resources": {"cpu": 1, "mem_gb": 1, "net": false},
                 "hooks": {"pre_start": "/workspace/scripts/install.sh"},
                 "mounts": [{"source": "scripts", "target": "/workspace/scripts", "mode": "ro"}]}"#,
         );
@@ -70,7 +71,10 @@ impl Home {
                 "success": {"mode": "program", "spec": {"program": "verifier.py::verify"}}}"#,
         );
         self.file("bench/environments/calc_env/tasks/sum/verifier.py", "def verify(traj, env_info, task_info): pass\n");
-        self.file("bench/splits/test_split.json", r#"{"tasks": []}"#);
+        self.file(
+            "bench/splits/calc_env_split.json",
+            r#"{"env_folder": "bench/environments/calc_env", "train_tasks": [], "test_tasks": ["sum"]}"#,
+        );
     }
 }
 
@@ -95,6 +99,7 @@ fn every_command_explains_itself() {
         "layers prune",
         "layers why",
         "lint",
+        "doctor",
         "settings",
     ];
     for command in commands {
@@ -109,9 +114,9 @@ fn every_command_explains_itself() {
 #[test]
 fn every_top_level_command_has_an_example() {
     let home = Home::new();
-    for command in
-        ["run", "serve", "worker", "status", "watch", "show", "export", "cancel", "layers", "lint", "settings"]
-    {
+    for command in [
+        "run", "serve", "worker", "status", "watch", "show", "export", "cancel", "layers", "lint", "doctor", "settings",
+    ] {
         let help = home.run(&[command, "--help"]).stdout;
         assert!(help.contains("Examples:\n  longhaul "), "{command} has no example:\n{help}");
     }

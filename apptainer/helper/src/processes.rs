@@ -18,14 +18,21 @@ struct Seen {
     pid: i32,
     parent: i32,
     session: i32,
+    start: u64,
     uid: u32,
     command: String,
     unit: Option<String>,
 }
 
-/// What runs, without the helper and the processes in `ours`, in the order of ids.
-pub(crate) fn list(ours: &HashSet<i32>) -> Vec<ProcessInfo> {
-    let all = scan();
+/// What runs, without the helper and the processes in `ours`, in the order of ids. `noted`
+/// are processes by id and start time whose unit is known.
+pub(crate) fn list(ours: &HashSet<i32>, noted: &HashMap<(i32, u64), String>) -> Vec<ProcessInfo> {
+    let mut all = scan();
+    for seen in &mut all {
+        if let Some(unit) = noted.get(&(seen.pid, seen.start)) {
+            seen.unit = Some(unit.clone());
+        }
+    }
     let by_pid: HashMap<i32, &Seen> = all.iter().map(|seen| (seen.pid, seen)).collect();
     all.iter()
         .filter(|seen| seen.pid != 1 && !ours.contains(&seen.pid))
@@ -39,7 +46,7 @@ pub(crate) fn list(ours: &HashSet<i32>) -> Vec<ProcessInfo> {
 }
 
 /// The unit of a process: its own, or that of its parents, or of its session's leader,
-/// for daemons that clear their environment.
+/// for those that were started since.
 fn unit_of(seen: &Seen, by_pid: &HashMap<i32, &Seen>) -> Option<String> {
     let mut at = seen;
     for _ in 0..64 {
@@ -73,6 +80,7 @@ fn look(pid: i32) -> Option<Seen> {
     }
     let parent = fields.next()?.parse().ok()?;
     let session = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(15)?.parse().ok()?;
     let uid = fs::metadata(&folder).ok()?.uid();
     let words = fs::read(format!("{folder}/cmdline")).unwrap_or_default();
     let command = if words.is_empty() {
@@ -88,7 +96,7 @@ fn look(pid: i32) -> Option<Seen> {
             .find_map(|entry| entry.strip_prefix(prefix.as_bytes()))
             .map(|unit| String::from_utf8_lossy(unit).into_owned())
     });
-    Some(Seen { pid, parent, session, uid, command, unit })
+    Some(Seen { pid, parent, session, start, uid, command, unit })
 }
 
 /// Ends every process of the sandbox but this one: TERM, `grace`, KILL.
@@ -137,16 +145,16 @@ mod tests {
         let own = i32::try_from(child.id()).expect("a pid");
         let ours = HashSet::from([own]);
         let sleeper = loop {
-            let found = list(&ours)
+            let found = list(&ours, &HashMap::new())
                 .into_iter()
                 .find(|process| process.command == "sleep 600" && process.unit.as_deref() == Some("thing.service"));
             if let Some(found) = found {
                 break found;
             }
         };
-        assert!(list(&ours).iter().all(|process| process.pid != own));
+        assert!(list(&ours, &HashMap::new()).iter().all(|process| process.pid != own));
         kill(Pid::from_raw(sleeper.pid), Signal::SIGKILL).expect("it runs");
         child.wait().expect("ends");
-        assert!(list(&ours).iter().all(|process| process.pid != sleeper.pid));
+        assert!(list(&ours, &HashMap::new()).iter().all(|process| process.pid != sleeper.pid));
     }
 }

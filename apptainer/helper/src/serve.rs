@@ -186,7 +186,9 @@ impl Helper {
                 written.map_or_else(|error| io_failed(&path, &error), |()| HelperAnswer::Done)
             }
             HelperRequest::ReadTree { path } => return send_tree(Path::new(&path), stream),
-            HelperRequest::Processes => HelperAnswer::Processes { processes: processes::list(&self.display.pids()) },
+            HelperRequest::Processes => HelperAnswer::Processes {
+                processes: processes::list(&self.display.pids(), &units::processes(Path::new(UNITS_FOLDER))),
+            },
             HelperRequest::Units => HelperAnswer::Units { units: units::started(Path::new(UNITS_FOLDER)) },
             HelperRequest::StartUnits { units } => self.start_units(&units, stream),
             HelperRequest::KillAll { grace_millis } => {

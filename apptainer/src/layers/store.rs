@@ -7,8 +7,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::plan::{LAYER_FORMAT, LayerKind};
@@ -16,6 +18,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::manifest::{LayerContent, LayerInput, LayerManifest};
 use crate::base::{BaseError, blocking, copy_synced, digest_file};
+
+/// How old a half-written file is when its writer is taken for dead.
+const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
 
 /// Why the layer folder did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +163,7 @@ impl LayerStore {
         let fetched = match (read_manifest(local, key)?, lock_in_use(&copy)?) {
             (Some(known), Some(lock)) if known.content == manifest.content => lock,
             _ => {
-                let fresh = local.join(format!("{key}.{}.new", std::process::id()));
+                let fresh = fresh_name(local, key);
                 let found = copy_synced(shared, fresh.clone()).await?;
                 if found != digest {
                     fs::remove_file(&fresh).map_err(io_error(&fresh))?;
@@ -181,7 +186,7 @@ impl LayerStore {
         }
         let path = Self::file(&self.folder, &manifest.key);
         if let (LayerContent::File { digest, .. }, Some(file)) = (&manifest.content, file) {
-            let fresh = self.folder.join(format!("{}.{}.new", manifest.key, std::process::id()));
+            let fresh = fresh_name(&self.folder, &manifest.key);
             let found = copy_synced(file.to_owned(), fresh.clone()).await?;
             if found != *digest {
                 fs::remove_file(&fresh).map_err(io_error(&fresh))?;
@@ -287,19 +292,49 @@ pub fn why(have: &[LayerInput], want: &[LayerInput]) -> Vec<String> {
     differing
 }
 
+/// A name beside a layer's own that no other writer uses, in this process or another.
+fn fresh_name(folder: &Path, key: &Digest) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let host = nix::unistd::gethostname().unwrap_or_default();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    folder.join(format!("{key}.{}.{}.{count}.new", host.to_string_lossy(), std::process::id()))
+}
+
+/// Removes what writers that were killed left half written.
+fn clear_unfinished(folder: &Path) -> Result<(), StoreError> {
+    let now = SystemTime::now();
+    for entry in fs::read_dir(folder).map_err(io_error(folder))?.flatten() {
+        let old = entry
+            .metadata()
+            .and_then(|data| data.modified())
+            .is_ok_and(|written| now.duration_since(written).is_ok_and(|age| age > UNFINISHED));
+        if old && entry.path().extension().is_some_and(|ending| ending == "new") {
+            // Someone else may have been faster.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
+}
+
 /// Opens a layer's file, marks it as used now and locks it against removal; nothing if it
 /// is not there.
 fn lock_in_use(path: &Path) -> Result<Option<Flock<File>>, StoreError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(path)(error)),
-    };
-    // A folder that may only be read has no order of use, which is no reason to fail.
-    let _ = file.set_modified(SystemTime::now());
-    let lock = Flock::lock(file, FlockArg::LockShared).map_err(|(_, error)| io_error(path)(error.into()))?;
-    // Removed between the opening and the lock: the name leads elsewhere or nowhere.
-    Ok(path.exists().then_some(lock))
+    loop {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error(path)(error)),
+        };
+        // A folder that may only be read has no order of use, which is no reason to fail.
+        let _ = file.set_modified(SystemTime::now());
+        let lock = Flock::lock(file, FlockArg::LockShared).map_err(|(_, error)| io_error(path)(error.into()))?;
+        // Removed or replaced between the opening and the lock: another look.
+        match (lock.metadata(), fs::metadata(path)) {
+            (Ok(held), Ok(named)) if (held.dev(), held.ino()) == (named.dev(), named.ino()) => return Ok(Some(lock)),
+            (Err(error), _) => return Err(io_error(path)(error)),
+            _ => {}
+        }
+    }
 }
 
 fn lock_exclusive(path: &Path) -> io::Result<Flock<File>> {
@@ -328,7 +363,7 @@ fn read_manifest(folder: &Path, key: &Digest) -> Result<Option<LayerManifest>, S
 fn write_manifest(folder: &Path, manifest: &LayerManifest) -> Result<(), StoreError> {
     let path = LayerStore::manifest_path(folder, &manifest.key);
     let write = || -> io::Result<()> {
-        let fresh = folder.join(format!("{}.{}.json.new", manifest.key, std::process::id()));
+        let fresh = fresh_name(folder, &manifest.key);
         let mut file = File::create(&fresh)?;
         file.write_all(&serde_json::to_vec_pretty(manifest)?)?;
         file.sync_all()?;
@@ -358,6 +393,7 @@ fn list(folder: &Path) -> Result<Vec<(LayerManifest, SystemTime)>, StoreError> {
 }
 
 fn prune(folder: &Path, bound: Bound) -> Result<Pruned, StoreError> {
+    clear_unfinished(folder)?;
     let layers = list(folder)?;
     let mut total: u64 = layers.iter().map(|(manifest, _)| manifest.bytes()).sum();
     let mut pruned = Pruned::default();
@@ -404,8 +440,6 @@ fn remove(folder: &Path, key: &Digest) -> Result<bool, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use longhaul_core::time::Timestamp;
 
     use super::*;
@@ -538,6 +572,19 @@ mod tests {
         assert_eq!(nearest.key, key("a"));
         assert_eq!(differing, ["hook: a -> z", "net: new"]);
         assert!(store.why(LayerKind::Configure, "thing_env", &want).expect("reads").is_none());
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_goes_in_the_end() {
+        let root = tempfile::tempdir().expect("folder");
+        let (old, young) = (fresh_name(root.path(), &key("a")), fresh_name(root.path(), &key("a")));
+        assert_ne!(old, young);
+        for path in [&old, &young] {
+            fs::write(path, "half").expect("writes");
+        }
+        File::open(&old).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH)).expect("sets");
+        prune(root.path(), Bound::Bytes(0)).expect("prunes");
+        assert!(!old.exists() && young.exists());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use longhaul_proto::v1::control_service_client::ControlServiceClient;
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_proto::v1::worker_service_client::WorkerServiceClient;
-use longhaul_store::EpisodeState;
+use longhaul_store::{EpisodeState, SpaceFloor};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -39,7 +39,7 @@ fn config(store: PathBuf) -> Config {
         skew: Millis::from_secs(5),
         ..longhaul_engine::Settings::default()
     };
-    Config { store, listen: None, runtime_dir: None, engine, heartbeat: Millis(200) }
+    Config { store, listen: None, runtime_dir: None, engine, heartbeat: Millis(200), floor: SpaceFloor::default() }
 }
 
 pub(crate) fn png_blob() -> Vec<u8> {
@@ -72,6 +72,14 @@ impl World {
         let mut config = config(folder.path().join("store"));
         config.engine.lease_ttl = Millis(1000);
         config.engine.skew = Millis(3000);
+        Self::from(config, folder).await
+    }
+
+    /// On a disk that counts as full for everything.
+    pub(crate) async fn start_on_a_full_disk() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(folder.path().join("store"));
+        config.floor = SpaceFloor { bulk: u64::MAX, journal: u64::MAX };
         Self::from(config, folder).await
     }
 
@@ -263,6 +271,11 @@ impl FakeWorker {
     /// after a reconnect.
     fn keep(&mut self, lease: &v1::Lease) {
         self.leases.push_back(convert::lease(lease.attempt.as_ref()).expect("a lease"));
+    }
+
+    /// How many leases came while something else was waited for.
+    pub(crate) fn leases(&self) -> usize {
+        self.leases.len()
     }
 
     /// Why the session ended.

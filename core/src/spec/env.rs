@@ -395,11 +395,11 @@ mod tests {
 
     #[test]
     fn yaml_aliases_cannot_blow_up() {
-        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
-        for level in 1..12 {
+        let level = |level: usize| {
             let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
-            bomb += &format!("a{level}: &a{level} [{aliases}]\n");
-        }
+            format!("a{level}: &a{level} [{aliases}]\n")
+        };
+        let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}", (1..12).map(level).collect::<String>());
         assert!(env(&bomb).0.is_err());
     }
 

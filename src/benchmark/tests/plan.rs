@@ -145,6 +145,16 @@ fn an_edited_verifier_changes_the_task_and_not_the_env() {
 }
 
 #[test]
+fn verifiers_get_the_modules_that_lie_among_the_tasks_and_no_other_task() {
+    let small = Small::new();
+    small.write("environments/paint_env/tasks/verification_utils.py", "SHARED = 1\n");
+    let frozen = freeze(&small);
+    let paths = frozen.paths(frozen.env(0).files);
+    let among: Vec<_> = paths.iter().filter(|path| path.starts_with("tasks")).collect();
+    assert_eq!(among, ["tasks", "tasks/verification_utils.py"]);
+}
+
+#[test]
 fn no_mount_shows_the_tasks_or_what_is_secret_in_them() {
     let small = Small::new();
     small.write_env("paint_env", |spec| {

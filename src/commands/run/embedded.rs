@@ -1,7 +1,7 @@
 //! A run with a coordinator of its own, in this process, and one worker, a child of it.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -62,11 +62,30 @@ async fn with_coordinator(
     machine: &Machine,
 ) -> Result<v1::RunSummary, CliError> {
     let client = Client::open(coordinator.local_access()).await?;
+    let open: Vec<String> = coordinator
+        .reader()
+        .runs()?
+        .iter()
+        .filter(|run| run.settled_at.is_none())
+        .map(|run| run.id.to_string())
+        .collect();
+    if !open.is_empty() {
+        output::note(&format!(
+            "the store has runs that are not settled, and whose episodes come first: {} (see longhaul cancel)",
+            open.join(", ")
+        ));
+    }
     let run = tokio::select! {
         run = submit::submit(&client, wanted) => run?,
         () = signals.next() => return Err(CliError::Interrupted),
     };
-    let interrupted = || output::note(&how_to_look(run, coordinator));
+    let interrupted = || {
+        output::note(&how_to_look(run, coordinator));
+        let store = coordinator.reader().path().display();
+        output::note(&format!(
+            "its open episodes go on with the next run on this store, unless: longhaul cancel {run} --store {store}"
+        ));
+    };
     // Minutes, the first time; what it finds is for the worker.
     let image = tokio::select! {
         image = machine.image() => image?,
@@ -126,7 +145,7 @@ impl Worker {
             let path = path.to_owned();
             move |source| CliError::File { path, doing, source }
         };
-        fs::create_dir_all(&folder).map_err(failed(&folder, "made"))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed(&folder, "made"))?;
         let log = folder.join(format!("worker-{run}.log"));
         let stderr: File =
             OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(failed(&log, "opened"))?;

@@ -71,6 +71,8 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&std::path::Pa
 /// The result of a run on stdout: verdicts, layers, and where all of it is kept.
 async fn report(source: &Source, summary: &v1::RunSummary, format: Format, place: &str) -> Result<(), CliError> {
     let run = longhaul_proto::convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
+    // The store's record has more than what a follower is told.
+    let summary = &source.run(&summary.run_id).await?;
     let episodes = source.episodes(run).await?;
     let layers = source.layers(Some(run)).await?;
     match format {

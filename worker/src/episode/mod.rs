@@ -114,9 +114,9 @@ pub(crate) async fn run(attempt: Attempt) {
             Err(Ending::Stopped(reason)) => stopped(reason),
         },
     };
-    let urgent = matches!(&end, Some(AttemptEnd::Fault(fault)) if fault.class == FaultClass::Preempted);
-    if urgent {
-        // The grace is short: the end goes out before the sandbox is cleaned up.
+    let end = end.filter(|end| !matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted));
+    if end.is_none() {
+        // The grace may be short: what was recorded goes out before the sandbox is cleaned up.
         finish(&attempt, &known, end);
         release(&known, &scratch, &attempt.shared).await;
     } else {
@@ -140,10 +140,9 @@ impl From<Fault> for Ending {
 fn stopped(reason: StopReason) -> Option<AttemptEnd> {
     match reason {
         StopReason::Cancelled => Some(AttemptEnd::Cancelled),
-        StopReason::Stale => None,
-        StopReason::Preempted => {
-            Some(AttemptEnd::Fault(fault(FaultClass::Preempted, "the worker had to stop".to_owned())))
-        }
+        // The lease goes back with all others of the worker, and the coordinator says how it
+        // ended; an end of its own would only be answered with another lease.
+        StopReason::Stale | StopReason::Preempted => None,
         StopReason::Parked => Some(AttemptEnd::Fault(fault(
             FaultClass::WorkerLost,
             "the worker was cut off from the coordinator for too long".to_owned(),
@@ -496,13 +495,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_attempt_has_no_end_and_every_other_stop_has_one() {
+    fn only_what_is_nobody_elses_to_say_is_an_end() {
         assert_eq!(stopped(StopReason::Stale), None);
+        assert_eq!(stopped(StopReason::Preempted), None);
         assert_eq!(stopped(StopReason::Cancelled), Some(AttemptEnd::Cancelled));
-        for (reason, class) in
-            [(StopReason::Preempted, FaultClass::Preempted), (StopReason::Parked, FaultClass::WorkerLost)]
-        {
-            assert!(matches!(stopped(reason), Some(AttemptEnd::Fault(fault)) if fault.class == class));
-        }
+        let parked = stopped(StopReason::Parked);
+        assert!(matches!(parked, Some(AttemptEnd::Fault(fault)) if fault.class == FaultClass::WorkerLost));
     }
 }

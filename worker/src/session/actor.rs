@@ -1,12 +1,11 @@
 //! The worker's one loop: sessions, leases, attempts and the way out.
 
+mod attempts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_core::digest::Digest;
-use longhaul_core::notes::AttemptNotes;
-use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass};
 use longhaul_proto::convert::{self, ConvertError, LeaseRef};
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
@@ -17,14 +16,13 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::delivery::{self, Progress};
 use super::desk::LayerDesk;
 use super::dial::{self, LinkEvent, Welcomed};
 use super::{Transport, Uplink, transport, up};
 use crate::backoff;
 use crate::blobs::{BlobCache, BlobClient};
 use crate::config::{Endpoint, WorkerConfig};
-use crate::episode::{self, Control, Order, StopReason};
+use crate::episode::{Order, StopReason};
 use crate::error::WorkerError;
 use crate::guard::{CpuShares, Node};
 use crate::home::Home;
@@ -32,19 +30,19 @@ use crate::lease::{LeaseClock, Standing};
 use crate::moment;
 use crate::sandbox::Driver;
 use crate::shutdown::{Shutdown, Urgency};
-use crate::spool::{AttemptSpool, Meter, Outbox};
+use crate::spool::{Meter, Outbox};
 
 /// Until the coordinator says otherwise.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// An end that is refused so often, with nothing missing here, is given up.
-const MAX_REFUSALS: u32 = 50;
-
 /// The first and the longest wait before the coordinator is dialled again.
 const REDIAL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
 
-/// How long what was written last gets to leave through the socket.
-const FLUSH: Duration = Duration::from_millis(500);
+/// How long a node without room for attempts waits before it looks again.
+const DISK_WAIT: Duration = Duration::from_secs(10);
+
+/// How long the coordinator gets to hear the goodbye.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An attempt with a lease.
 struct Live {
@@ -100,6 +98,8 @@ struct Actor {
     episodes: JoinSet<LeaseRef>,
     tasks: JoinSet<()>,
     draining: Option<String>,
+    /// Told to stop: no lease is taken any more, and no attempt has an end of its own.
+    leaving: bool,
     spool: std::path::PathBuf,
 }
 
@@ -150,6 +150,7 @@ pub(crate) async fn run(
         episodes: JoinSet::new(),
         tasks: JoinSet::new(),
         draining: None,
+        leaving: false,
         spool: home.spool.clone(),
     };
     for folder in home.left_spools()? {
@@ -158,7 +159,7 @@ pub(crate) async fn run(
     let mut leave_by = None;
     let (mut told_to_leave, mut told_to_end) = (shutdown.clone(), shutdown);
     let end = loop {
-        if actor.may_leave(leave_by.is_some()) {
+        if actor.may_leave() {
             break Ok(());
         }
         let wake = actor.next_wake(leave_by);
@@ -170,9 +171,10 @@ pub(crate) async fn run(
             }
             Some(ended) = actor.episodes.join_next() => actor.on_episode_over(ended),
             Some(lease) = delivered_queue.recv() => actor.on_delivered(&lease),
-            () = told_to_leave.reached(Urgency::Orderly), if leave_by.is_none() => {
+            () = told_to_leave.reached(Urgency::Orderly), if !actor.leaving => {
                 tracing::info!(grace_secs = grace.as_secs(), "told to stop; leases are given back");
                 leave_by = Some(Instant::now() + grace);
+                actor.leaving = true;
                 actor.stop_all(StopReason::Preempted);
             }
             () = told_to_end.reached(Urgency::Now) => break Ok(()),
@@ -193,8 +195,8 @@ pub(crate) async fn run(
 
 impl Actor {
     /// Whether there is nothing left to wait for.
-    fn may_leave(&self, stopping: bool) -> bool {
-        (stopping && self.live.is_empty() && self.episodes.is_empty())
+    fn may_leave(&self) -> bool {
+        (self.leaving && self.live.is_empty() && self.episodes.is_empty())
             || (self.draining.is_some() && self.live.is_empty() && self.episodes.is_empty() && self.late.is_empty())
     }
 
@@ -215,9 +217,17 @@ impl Actor {
     fn on_time(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         let now = Instant::now();
+        if self.live.is_empty() && self.session.is_some() {
+            // What was recorded is delivered, and nothing is left to be renewed: the leases go back
+            // now, sandboxes are ended meanwhile. From a node without room nothing is offered.
+            if self.leaving {
+                self.say_goodbye("told to stop");
+            } else if let Some(trouble) = self.shared.node.disk_trouble() {
+                self.say_goodbye(&trouble);
+            }
+        }
         if self.redial_at.is_some_and(|at| now >= at) {
-            self.redial_at = None;
-            self.dial();
+            self.redial();
         }
         if self.session.as_ref().is_some_and(|session| now >= session.silent_at) {
             self.lost("the coordinator answered no heartbeat");
@@ -245,6 +255,36 @@ impl Actor {
                 change
             });
         }
+    }
+
+    fn redial(&mut self) {
+        self.redial_at = None;
+        if self.live.is_empty() {
+            if self.leaving {
+                return;
+            }
+            if let Some(trouble) = self.shared.node.disk_trouble() {
+                tracing::warn!(trouble, "no lease is asked for");
+                self.redial_at = Some(Instant::now() + DISK_WAIT);
+                return;
+            }
+        }
+        self.dial();
+    }
+
+    /// Gives back what is held and ends the session: the coordinator counts no lease after it.
+    fn say_goodbye(&mut self, reason: &str) {
+        if let Some(session) = &self.session {
+            let leaving = v1::Leaving { reason: reason.to_owned() };
+            // Full only if the session hangs; then the leases run out.
+            let _ = session.urgent.try_send(up(Up::Leaving(leaving)));
+        }
+        tracing::info!(reason, "the coordinator is told that this worker leaves");
+        self.session = None;
+        self.link.send_replace(None);
+        // The dialling task sends what is queued and ends when the coordinator closes the session.
+        self.generation += 1;
+        self.redial_at = Some(Instant::now() + DISK_WAIT);
     }
 
     fn dial(&mut self) {
@@ -391,202 +431,17 @@ impl Actor {
         Ok(())
     }
 
-    fn outbox(&self, lease: &LeaseRef) -> Option<&Arc<Outbox>> {
-        self.live.get(lease).map(|live| &live.outbox).or_else(|| self.late.get(lease))
-    }
-
-    fn on_end_ack(&mut self, lease: &LeaseRef, accepted: bool, resend_from: u32) {
-        let Some(outbox) = self.outbox(lease).cloned() else { return };
-        if accepted {
-            outbox.end_accepted();
-            return;
-        }
-        let refusals = self.live.get_mut(lease).map_or(MAX_REFUSALS, |live| {
-            live.refusals += 1;
-            live.refusals
-        });
-        if refusals >= MAX_REFUSALS {
-            tracing::warn!(attempt = %lease.attempt, "the coordinator does not accept the end of this attempt");
-            outbox.end_accepted();
-            return;
-        }
-        self.tasks.spawn(async move {
-            // Steps may still be on their way to the disk there.
-            tokio::time::sleep(Duration::from_millis(100) * refusals).await;
-            outbox.resend_from(resend_from);
-        });
-    }
-
-    fn on_lease(&mut self, lease: LeaseRef, plan: Digest) {
-        if self.live.contains_key(&lease) {
-            return;
-        }
-        let superseded: Vec<LeaseRef> =
-            self.live.keys().filter(|other| other.attempt == lease.attempt).copied().collect();
-        for other in superseded {
-            self.stop(&other, StopReason::Stale);
-        }
-        let spool = match AttemptSpool::create(&self.spool, lease, self.shared.meter.clone()) {
-            Ok(spool) => spool,
-            Err(error) => {
-                self.refuse_without_spool(lease, &crate::chain(&error));
-                return;
-            }
-        };
-        tracing::info!(attempt = %lease.attempt, epoch = %lease.epoch, "lease taken");
-        self.clock.granted(lease);
-        let outbox = Arc::new(Outbox::new(spool, Vec::new()));
-        let (control, order) = watch::channel(Order::Go);
-        let (progress, progress_receiver) = watch::channel(Progress { phase: v1::AttemptPhase::Layers, steps: 0 });
-        self.deliver(Arc::clone(&outbox), Some(progress_receiver));
-        let refusal = self.refusal();
-        self.live.insert(lease, Live { control, outbox: Arc::clone(&outbox), refusals: 0 });
-        if let Some((class, message)) = refusal {
-            self.end_with_fault(&outbox, class, message);
-            return;
-        }
-        let control = Control::new(order);
-        let attempt = episode::Attempt { lease, plan, outbox, control, progress, shared: Arc::clone(&self.shared) };
-        self.episodes.spawn(async move {
-            Box::pin(episode::run(attempt)).await;
-            lease
-        });
-    }
-
-    /// Why no attempt may start now, if so.
-    fn refusal(&self) -> Option<(FaultClass, String)> {
-        if self.shared.shutdown.urgency() > Urgency::None {
-            return Some((FaultClass::Preempted, "the worker was told to stop".to_owned()));
-        }
-        if let Some(reason) = &self.draining {
-            return Some((FaultClass::Preempted, format!("the worker takes no more leases: {reason}")));
-        }
-        self.shared.node.disk_trouble().map(|message| (FaultClass::NodeDisk, message))
-    }
-
-    fn end_with_fault(&self, outbox: &Outbox, class: FaultClass, message: String) {
-        let notes = AttemptNotes { hostname: self.shared.config.hostname.clone(), ..AttemptNotes::default() };
-        let end = AttemptEnd::Fault(Fault { class, message, log_tail: None });
-        if let Err(error) = outbox.end(end, notes) {
-            tracing::error!(attempt = %outbox.lease().attempt, error = %crate::chain(&error), "an end cannot be recorded");
-            outbox.close();
-        }
-    }
-
-    /// Nothing can be written here, so the end goes out as it is, once; if it is lost, the
-    /// lease runs out at the coordinator.
-    fn refuse_without_spool(&self, lease: LeaseRef, message: &str) {
-        tracing::error!(attempt = %lease.attempt, message, "an attempt cannot be started");
-        let end = AttemptEnd::Fault(Fault {
-            class: FaultClass::NodeDisk,
-            message: format!("the worker cannot write its spool: {message}"),
-            log_tail: None,
-        });
-        let notes = AttemptNotes { hostname: self.shared.config.hostname.clone(), ..AttemptNotes::default() };
-        let (Ok(end), Ok(notes)) = (convert::to_json("end_json", &end), convert::to_json("notes_json", &notes)) else {
-            return;
-        };
-        let ended = v1::AttemptEnded {
-            attempt: Some(lease.into()),
-            end_json: end.into(),
-            notes_json: notes.into(),
-            ..v1::AttemptEnded::default()
-        };
-        if let Some(session) = &self.session {
-            let _ = session.urgent.try_send(up(Up::Ended(ended)));
-        }
-    }
-
-    fn deliver(&mut self, outbox: Arc<Outbox>, progress: Option<watch::Receiver<Progress>>) {
-        let lease = outbox.lease();
-        let task = delivery::run(outbox, self.shared.blobs.clone(), self.shared.link.clone(), progress);
-        let delivered = self.delivered.clone();
-        self.tasks.spawn(async move {
-            task.await;
-            // The actor may be ending.
-            let _ = delivered.send(lease).await;
-        });
-    }
-
-    /// What a dead worker left is delivered as it is; the coordinator knows by the epoch what it is worth.
-    fn adopt_spool(&mut self, folder: &std::path::Path) {
-        match AttemptSpool::recover(folder, self.shared.meter.clone()) {
-            Ok((spool, records)) => {
-                let outbox = Arc::new(Outbox::new(spool, records));
-                tracing::info!(attempt = %outbox.lease().attempt, steps = outbox.steps(), "delivering what a dead worker left");
-                if !outbox.has_end() {
-                    outbox.close();
-                }
-                self.late.insert(outbox.lease(), Arc::clone(&outbox));
-                self.deliver(outbox, None);
-            }
-            Err(error) => tracing::warn!(error = %crate::chain(&error), "a spool cannot be read and is left alone"),
-        }
-    }
-
-    fn stop(&mut self, lease: &LeaseRef, reason: StopReason) {
-        let Some(live) = self.live.get(lease) else { return };
-        tracing::info!(attempt = %lease.attempt, ?reason, "attempt is stopped");
-        live.control.send_if_modified(|order| {
-            let first = !matches!(order, Order::Stop(_));
-            if first {
-                *order = Order::Stop(reason);
-            }
-            first
-        });
-        if reason == StopReason::Stale {
-            // Not ours any more: neither renewed nor named again. What it recorded is still delivered.
-            self.clock.dropped(lease);
-            if let Some(live) = self.live.remove(lease) {
-                if !live.outbox.has_end() {
-                    live.outbox.close();
-                }
-                if !live.outbox.is_finished() {
-                    self.late.insert(*lease, live.outbox);
-                }
-            }
-        }
-    }
-
-    fn stop_all(&mut self, reason: StopReason) {
-        let leases: Vec<LeaseRef> = self.live.keys().copied().collect();
-        for lease in leases {
-            self.stop(&lease, reason);
-        }
-    }
-
-    fn on_episode_over(&self, ended: Result<LeaseRef, tokio::task::JoinError>) {
-        match ended {
-            Ok(lease) => tracing::debug!(attempt = %lease.attempt, "attempt is over"),
-            Err(error) => {
-                tracing::error!(%error, "an attempt's task failed");
-                // Which one is known by what it did not do: all others run or have an end.
-                for live in self.live.values() {
-                    if live.control.is_closed() && !live.outbox.has_end() && !live.outbox.is_finished() {
-                        let message = format!("the worker failed: {error}");
-                        self.end_with_fault(&live.outbox, FaultClass::WorkerLost, message);
-                    }
-                }
-            }
-        }
-    }
-
-    fn on_delivered(&mut self, lease: &LeaseRef) {
-        if self.live.remove(lease).is_some() {
-            self.clock.dropped(lease);
-        }
-        self.late.remove(lease);
-    }
-
     /// Says goodbye, and ends what still runs.
     async fn leave(&mut self) {
-        if let Some(session) = &self.session {
+        if self.session.is_some() {
             let reason = self.draining.clone().unwrap_or_else(|| "told to stop".to_owned());
-            if session.urgent.try_send(up(Up::Leaving(v1::Leaving { reason }))).is_ok() {
-                tokio::time::sleep(FLUSH).await;
-            }
+            self.say_goodbye(&reason);
         }
-        self.link.send_replace(None);
+        // The coordinator closes the session when it has heard the goodbye.
+        let give_up = Instant::now() + GOODBYE_LIMIT;
+        while self.dialling.as_ref().is_some_and(|task| !task.is_finished()) && Instant::now() < give_up {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         self.shared.ending.cancel();
         self.shared.builds.close();
         // Dropping an attempt ends its sandbox.

@@ -54,15 +54,10 @@ fn config(scratch: &Path) -> WorkerConfig {
 
 impl Scene {
     fn start(ttl: Duration) -> Self {
-        Self::start_with(ttl, |_| {})
-    }
-
-    fn start_with(ttl: Duration, change: impl FnOnce(&mut WorkerConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let coordinator = Coordinator::start(folder.path(), ttl);
         let world = Arc::new(World::default());
-        let mut config = config(&folder.path().join("scratch"));
-        change(&mut config);
+        let config = config(&folder.path().join("scratch"));
         let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
         let (shutdown, heard) = Shutdown::new();
         let worker = tokio::spawn(run_with(config, endpoint, heard, Arc::new(FolderDriver(Arc::clone(&world)))));
@@ -306,17 +301,22 @@ async fn steps_that_are_not_acknowledged_are_sent_again_and_the_end_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_signal_gives_leases_back_as_preempted_and_says_goodbye() {
+async fn a_first_signal_delivers_what_was_recorded_then_gives_every_lease_back_at_once() {
     let scene = Scene::start(LONG);
     scene.world.step_millis.store(10, Ordering::SeqCst);
-    scene.lease(lease(0, 1), scene.plan(10_000)).await;
+    let plan = scene.plan(10_000);
+    scene.lease(lease(0, 1), plan).await;
     scene.coordinator.until("some steps", |desk| desk.steps.lock().unwrap().len() > 3).await;
-    let (coordinator, world) = (scene.coordinator.clone(), Arc::clone(&scene.world));
-    scene.leave().await;
-    let ends = coordinator.desk.ends.lock().unwrap().clone();
-    assert_eq!(class(&ends[0].1), Some(FaultClass::Preempted));
-    assert!(coordinator.desk.leaving.load(Ordering::SeqCst));
-    assert_eq!(world.live.load(Ordering::SeqCst), 0);
+    scene.shutdown.signal();
+    // One that crosses the goodbye is not begun.
+    scene.lease(lease(1, 2), plan).await;
+    scene.coordinator.until("the goodbye", |desk| desk.leaving.load(Ordering::SeqCst)).await;
+    scene.worker.await.unwrap().unwrap();
+    let desk = &scene.coordinator.desk;
+    assert!(desk.ends.lock().unwrap().is_empty(), "an end of its own would bring the lease back");
+    assert_eq!(scene.world.live.load(Ordering::SeqCst), 0);
+    assert_eq!(std::fs::read_dir(scene.folder.path().join("scratch/workers")).unwrap().count(), 0);
+    assert_eq!(desk.hellos.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -366,14 +366,6 @@ async fn a_layer_whose_hook_left_a_program_running_is_not_used_and_its_hook_runs
     scene.lease(lease(0, 1), scene.plan(0)).await;
     scene.ended(lease(0, 1)).await;
     assert_eq!(*scene.world.commands.lock().unwrap(), ["configure", "reset", "setup", "export"]);
-    scene.leave().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_refuses_a_lease_as_a_fault_of_the_node() {
-    let scene = Scene::start_with(LONG, |config| config.limits.disk_floor_mib = u64::MAX);
-    scene.lease(lease(0, 1), scene.plan(1)).await;
-    assert_eq!(class(&scene.ended(lease(0, 1)).await.0), Some(FaultClass::NodeDisk));
     scene.leave().await;
 }
 

@@ -165,6 +165,7 @@ impl Coordinator {
             }
             Up::Leaving(_) => {
                 desk.leaving.store(true, Ordering::SeqCst);
+                *desk.session.lock().unwrap() = None;
                 None
             }
             _ => None,

@@ -89,6 +89,13 @@ pub(super) fn component(name: &str) -> String {
     format!("{}-{digest}", if safe.is_empty() { "_" } else { safe })
 }
 
+/// The name of a log's file. What is kept under the name of an image is one; the names of
+/// frames are taken.
+pub(super) fn log_file(name: &str) -> String {
+    let image = name.ends_with(".png") && name != "final.png" && !name.starts_with("frame_");
+    if image { component(name) } else { format!("{}.log", component(name)) }
+}
+
 /// Writes a file.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), ExportError> {
     fs::write(path, bytes).map_err(failed(path))
@@ -140,6 +147,15 @@ mod tests {
             assert!(!name.starts_with('.') && !name.is_empty() && name.len() < 120, "{name}");
             assert!(!name.contains(['/', '\\', '\0', '\n']), "{name}");
         }
+    }
+
+    #[test]
+    fn a_log_does_not_take_the_name_of_a_frame() {
+        assert_eq!(log_file("pre_task"), "pre_task.log");
+        assert_eq!(log_file("post_verification.png"), "post_verification.png");
+        assert_eq!(log_file("final.png"), "final.png.log");
+        assert_eq!(log_file("frame_00000.png"), "frame_00000.png.log");
+        assert_eq!(log_file("summary.json"), "summary.json.log");
     }
 
     #[test]

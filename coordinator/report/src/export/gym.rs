@@ -6,7 +6,7 @@
 //!   frame_00000.png ...             the first observation, then the screen after each step
 //!   final.png                       the last of them
 //!   summary.json                    steps, times and the verifier's report
-//!   NAME.log                        the logs of hooks and of the verifier
+//!   NAME.log, NAME.png              the logs of hooks and of the verifier, post_verification.png
 //! ```
 //!
 //! Upstream names folders by the task alone, though task names repeat across envs, and
@@ -25,7 +25,7 @@ use longhaul_core::time::Timestamp;
 use longhaul_store::AttemptRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, component, failed, make_folder, write as write_file};
+use super::files::{Lines, Staging, component, failed, log_file, make_folder, write as write_file};
 use super::{Attempts, ExportError, Exported, Source, chosen};
 use crate::view::{EpisodeView, Trajectories};
 
@@ -128,7 +128,7 @@ fn write_episode<T: Trajectories>(
     }
     for (name, digest) in episode.logs.get(&attempt).into_iter().flatten() {
         let bytes = source.blob(digest, || format!("log {} of attempt {attempt}", name.escape_debug()))?;
-        write_file(&folder.join(format!("{}.log", component(name))), &bytes)?;
+        write_file(&folder.join(log_file(name)), &bytes)?;
     }
     let summary = json!({
         "env": plans.env_id,

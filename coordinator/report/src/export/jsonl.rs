@@ -9,7 +9,7 @@ use longhaul_core::plan::{EpisodePlan, TaskPlan};
 use longhaul_core::step::StepRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, component, make_folder, write as write_file};
+use super::files::{Lines, Staging, log_file, make_folder, write as write_file};
 use super::{Attempts, ExportError, Exported, Source, chosen, encode_error, run_json};
 use crate::view::{EpisodeView, RunView, Trajectories};
 
@@ -117,7 +117,7 @@ fn write_logs<T: Trajectories>(
     for (name, digest) in episode.logs.get(&attempt).into_iter().flatten() {
         let place = format!("logs/{}", attempt.to_string().replace('/', "-"));
         make_folder(&folder.join(&place))?;
-        let file = format!("{place}/{}.log", component(name));
+        let file = format!("{place}/{}", log_file(name));
         let bytes = source.blob(digest, || format!("log {} of attempt {attempt}", name.escape_debug()))?;
         write_file(&folder.join(&file), &bytes)?;
         files.insert(name.clone(), Value::String(file));

@@ -6,22 +6,25 @@
 //! then effects are carried out and answers are given. An append that fails stops the
 //! process: the memory is ahead of the disk, and nobody was told anything of it.
 
+mod outgoing;
+mod views;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
-use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::state::{EpisodeState, LayerState, RunSummary};
-use longhaul_engine::{Command, Effect, Engine, Event, LayerAnswer, LeaseRef, Notice, Rejection, RevokeReason};
-use longhaul_proto::convert::digest_bytes;
+use longhaul_core::outcome::{AttemptEnd, FaultClass};
+use longhaul_core::time::Millis;
+use longhaul_engine::state::RunSummary;
+use longhaul_engine::{Command, Engine, Event, LeaseRef, Notice, Rejection};
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_store::{AppendError, Change, PruneError, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, RunView, now};
+use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
 use crate::session::{chain, wire};
 
@@ -42,6 +45,9 @@ pub enum ActorError {
     /// The state cannot be saved.
     #[error("the engine's state cannot be saved")]
     Snapshot(#[source] PruneError),
+    /// Its task panicked.
+    #[error("the coordinator panicked")]
+    Panicked(#[source] tokio::task::JoinError),
     /// An event or the state cannot be expressed as JSON.
     #[error("what the engine decided cannot be written down")]
     Encode(#[source] serde_json::Error),
@@ -352,10 +358,15 @@ impl Actor {
         &mut self,
         worker: WorkerId,
         lease: LeaseRef,
-        end: longhaul_core::outcome::AttemptEnd,
+        end: AttemptEnd,
         steps: u32,
         details: &EndDetails,
     ) -> Result<(), ActorError> {
+        if is_given_back(&end) {
+            // A worker that gives a lease back has to stop: it gets none in its place.
+            let reason = "it gives its leases back".to_owned();
+            self.internal(Command::DrainWorker { worker, reason })?;
+        }
         let command = Command::AttemptEnded { lease, end: end.clone(), steps };
         if let Err(rejection) = self.command_with(command, Some(details))? {
             tracing::warn!(%worker, attempt = %lease.attempt, %rejection, "an end settles nothing");
@@ -433,188 +444,12 @@ impl Actor {
         Ok(())
     }
 
-    fn workers(&self) -> Vec<v1::WorkerRow> {
-        let state = self.engine.state();
-        let row = |(id, worker): (&WorkerId, &longhaul_engine::state::Worker)| {
-            let session = self.sessions.get(id);
-            let silent = session.map_or(0, |session| session.heard.elapsed().as_millis());
-            v1::WorkerRow {
-                worker_id: id.to_string(),
-                hostname: worker.profile.hostname.clone(),
-                connected: session.is_some(),
-                live: u32::try_from(worker.leases.len()).unwrap_or(u32::MAX),
-                cpu_millis: worker.profile.capacity.cpu_millis,
-                memory_mib: worker.profile.capacity.memory_mib,
-                last_seen_millis_ago: u64::try_from(silent).unwrap_or(u64::MAX),
-                attempts: worker.leases.keys().filter_map(|attempt| self.live(attempt.episode)).collect(),
-                slurm_job_id: worker.profile.slurm_job_id.clone().unwrap_or_default(),
-            }
-        };
-        state.workers.iter().map(row).collect()
-    }
-
-    fn view(&self, id: RunId, seen: usize) -> Option<RunView> {
-        let state = self.engine.state();
-        let settled = self
-            .followed
-            .get(&id)
-            .and_then(|followed| followed.settled.get(seen..))
-            .map(<[EpisodeId]>::to_vec)
-            .unwrap_or_default();
-        if let Some(forgotten) = state.forgotten.get(&id) {
-            let summary = forgotten.summary.clone();
-            return Some(RunView { summary, live: Vec::new(), building: Vec::new(), settled });
-        }
-        let run = state.runs.get(&id)?;
-        let episodes = u32::try_from(run.episodes.len()).unwrap_or(u32::MAX);
-        let live = (0..episodes).filter_map(|index| self.live(EpisodeId { run: id, index })).collect();
-        let building = state
-            .layers
-            .values()
-            .filter(|layer| matches!(layer.state, LayerState::Building { .. }))
-            .filter(|layer| run.plan.envs.iter().any(|env| env.name == layer.env))
-            .map(|layer| format!("{} {}", layer.kind.name(), layer.env))
-            .collect();
-        Some(RunView { summary: run.summary(id), live, building, settled })
-    }
-
-    fn live(&self, id: EpisodeId) -> Option<v1::LiveAttempt> {
-        let (episode, entry) = self.engine.state().runs.get(&id.run)?.episode(id.index)?;
-        let EpisodeState::Active { number, .. } = episode.state else { return None };
-        let attempt = AttemptId { episode: id, number };
-        let (phase, steps) = self.progress.get(&attempt).copied().unwrap_or((v1::AttemptPhase::Unspecified, 0));
-        Some(v1::LiveAttempt {
-            attempt: attempt.to_string(),
-            task: entry.task.to_string(),
-            phase: Some(v1::AttemptPhaseName { name: phase_name(phase).to_owned() }),
-            steps,
-        })
-    }
-
-    fn follow(&mut self, id: RunId) -> Option<watch::Receiver<u64>> {
-        let run = self.engine.state().runs.get(&id)?;
-        let followed = self.followed.entry(id).or_insert_with(|| {
-            let mut settled: Vec<(Timestamp, EpisodeId)> = (0..)
-                .zip(&run.episodes)
-                .filter_map(|(index, episode)| match &episode.state {
-                    EpisodeState::Settled { at, .. } => Some((*at, EpisodeId { run: id, index })),
-                    EpisodeState::Queued { .. } | EpisodeState::Active { .. } => None,
-                })
-                .collect();
-            settled.sort_unstable();
-            Followed {
-                version: watch::Sender::new(0),
-                settled: settled.into_iter().map(|(_, episode)| episode).collect(),
-            }
-        });
-        Some(followed.version.subscribe())
-    }
-
-    fn queue(&mut self, effect: Effect) {
-        match effect {
-            Effect::Welcome { worker, session, stale } => {
-                let welcome = v1::Welcome {
-                    coordinator_version: env!("CARGO_PKG_VERSION").to_owned(),
-                    incarnation: self.terms.incarnation.clone(),
-                    lease_ttl_millis: self.terms.lease_ttl.0,
-                    heartbeat_millis: self.terms.heartbeat.0,
-                    stale: stale.into_iter().map(wire).collect(),
-                };
-                if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
-                    self.tell(worker, Down::Welcome(welcome));
-                }
-            }
-            Effect::SendLease { worker, lease, plan } => {
-                let plan = digest_bytes(&plan).into();
-                self.tell(worker, Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan }));
-            }
-            Effect::SendRevoke { worker, lease, reason } => {
-                let reason = match reason {
-                    RevokeReason::Cancelled => v1::RevokeReason::Cancelled,
-                    RevokeReason::Stale => v1::RevokeReason::Stale,
-                };
-                self.tell(worker, Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason: reason.into() }));
-            }
-            Effect::SendDrain { worker, reason } => self.tell(worker, Down::Drain(v1::Drain { reason })),
-            Effect::SendLayerAnswer { worker, key, answer } => {
-                use v1::layer_answer::Answer;
-                let answer = match answer {
-                    LayerAnswer::Build => Answer::Build(v1::Empty {}),
-                    LayerAnswer::Wait => Answer::Wait(v1::Empty {}),
-                    LayerAnswer::Ready(info) => {
-                        Answer::Ready(v1::LayerInfo { content: digest_bytes(&info.content).into(), bytes: info.bytes })
-                    }
-                    LayerAnswer::Failed(fault) => match serde_json::to_vec(&fault) {
-                        Ok(json) => Answer::FailedFaultJson(json.into()),
-                        Err(error) => {
-                            tracing::error!(%error, "a fault cannot be sent");
-                            return;
-                        }
-                    },
-                };
-                let key = digest_bytes(&key).into();
-                self.tell(worker, Down::LayerAnswer(v1::LayerAnswer { key, answer: Some(answer) }));
-            }
-            Effect::CloseSession { worker } => self.end_session(worker),
-            Effect::Publish(notice) => self.deferred.push(Deferred::Publish(notice)),
-        }
-    }
-
-    /// Queues a message for the session that the worker has now; dropped if it has none:
-    /// what is owed is sent when it says hello.
-    fn tell(&mut self, worker: WorkerId, message: Down) {
-        if let Some(session) = self.sessions.get(&worker) {
-            let outgoing = session.outgoing.clone();
-            self.deferred.push(Deferred::Send { worker, number: session.number, outgoing, message });
-        }
-    }
-
-    fn end_session(&mut self, worker: WorkerId) {
-        if let Some(session) = self.sessions.get(&worker) {
-            self.deferred.push(Deferred::Close(session.close.clone()));
-        }
-    }
-
-    fn send(&self, worker: WorkerId, number: u64, outgoing: &Outgoing, message: Down) {
-        if let Err(error) = outgoing.try_send(Ok(v1::ToWorker { message: Some(message) })) {
-            let full = matches!(error, mpsc::error::TrySendError::Full(_));
-            if full {
-                tracing::warn!(%worker, session = number, "a worker does not read what it is sent; its session ends");
-            }
-            if let Some(session) = self.sessions.get(&worker).filter(|session| session.number == number) {
-                session.close.cancel();
-            }
-        }
-    }
-
-    fn publish(&self, notice: &Notice) {
-        let wake = |run: &RunId| {
-            if let Some(followed) = self.followed.get(run) {
-                followed.version.send_modify(|version| *version += 1);
-            }
-        };
-        match notice {
-            Notice::RunChanged(run) | Notice::RunSettled(run) => wake(run),
-            Notice::EpisodeSettled { episode, .. } => wake(&episode.run),
-            Notice::WorkerChanged(_) | Notice::LayerChanged(_) => self.followed.keys().for_each(wake),
-        }
-    }
-
     /// Answers once the batch is durable. Whoever has gone away needs none.
     fn answer<T: Send + 'static>(&mut self, reply: tokio::sync::oneshot::Sender<T>, value: T) {
         self.deferred.push(Deferred::Answer(Box::new(move || drop(reply.send(value)))));
     }
 }
 
-const fn phase_name(phase: v1::AttemptPhase) -> &'static str {
-    match phase {
-        v1::AttemptPhase::Unspecified => "leased",
-        v1::AttemptPhase::Layers => "layers",
-        v1::AttemptPhase::Starting => "starting",
-        v1::AttemptPhase::Setup => "setup",
-        v1::AttemptPhase::Acting => "acting",
-        v1::AttemptPhase::Export => "export",
-        v1::AttemptPhase::Verifying => "verifying",
-        v1::AttemptPhase::Parked => "parked",
-    }
+fn is_given_back(end: &AttemptEnd) -> bool {
+    matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted)
 }
