@@ -210,7 +210,7 @@ Examples:
   longhaul worker clean
 
 In a Slurm allocation the worker stays within its processors and memory by itself. The first
-TERM or INT lets what runs end in order; the second ends it at once."
+TERM or INT delivers what was recorded and gives back what runs; the second ends it at once."
 )]
 pub struct WorkerArgs {
     /// The access file of the coordinator.

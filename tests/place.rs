@@ -95,7 +95,12 @@ impl Place {
     pub fn run<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
         let mut command = self.account.command(&self.program);
         command.arg("run").arg(self.benchmark()).args(["--format", "json"]);
-        command.arg("--store").arg(self.store()).arg("--scratch").arg(self.scratch()).args(arguments);
+        command.arg("--store").arg(self.store()).arg("--scratch").arg(self.scratch());
+        // A base image that is there already, in place of the built-in one.
+        if let Some(image) = std::env::var_os("LONGHAUL_TEST_BASE") {
+            command.arg("--base").arg(image);
+        }
+        command.args(arguments);
         Longhaul::new(command)
     }
 
@@ -183,8 +188,12 @@ impl Drop for Place {
 }
 
 /// Builds the program (nothing, where it is fresh) and copies it to where the account can run
-/// it; a copy is used again as long as the program is the same.
+/// it; a copy is used again as long as the program is the same. `LONGHAUL_PROGRAM` names
+/// another one, which is taken as it is.
 fn install_program(account: &Account, folder: &Path) -> Result<PathBuf> {
+    if let Some(program) = std::env::var_os("LONGHAUL_PROGRAM") {
+        return Ok(program.into());
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(["build", "--locked", "--quiet", "--workspace", "--bin", "longhaul"])

@@ -41,6 +41,10 @@ const SUITE: &str = "bookworm";
 /// The architecture of this program, as layers and images name it.
 pub const ARCH: &str = std::env::consts::ARCH;
 
+/// What folders of builds are called, and the file in them that a builder holds locked.
+const BUILD_PREFIX: &str = "base-";
+const BUILD_LOCK: &str = "lock";
+
 /// Where a base image comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseDefinition {
@@ -172,8 +176,10 @@ pub async fn ensure(
     fs::create_dir_all(work).map_err(io_error(work))?;
     // mmdebstrap's root is another id than ours outside, and has to pass through.
     let passable = fs::Permissions::from_mode(0o711);
+    clear_abandoned(work);
     let folder =
-        tempfile::Builder::new().prefix("base-").permissions(passable).tempdir_in(work).map_err(io_error(work))?;
+        tempfile::Builder::new().prefix(BUILD_PREFIX).permissions(passable).tempdir_in(work).map_err(io_error(work))?;
+    let _building = lock(folder.path().join(BUILD_LOCK)).await?;
     let image = match definition {
         BaseDefinition::Registry(address) => pull(apptainer, address, folder.path()).await?,
         BaseDefinition::BuiltIn | BaseDefinition::Sif(_) => build(apptainer, folder.path()).await?,
@@ -183,7 +189,32 @@ pub async fn ensure(
     let content = copy_synced(image, fresh.clone()).await?;
     fs::rename(&fresh, &path).map_err(io_error(&path))?;
     write_manifest(&manifest_path, &path, content)?;
+    // It said nothing that is of use to anybody any more.
+    let log = log_of(folder.path());
+    fs::remove_file(&log).map_err(io_error(&log))?;
     Ok(BaseImage { path, content, built: true })
+}
+
+/// Removes what builders that were killed left: gigabytes, in folders whose lock is free.
+fn clear_abandoned(work: &Path) {
+    for entry in fs::read_dir(work).into_iter().flatten().flatten() {
+        let abandoned = || -> io::Result<bool> {
+            let file = OpenOptions::new().write(true).open(entry.path().join(BUILD_LOCK))?;
+            Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
+        };
+        if entry.file_name().to_string_lossy().starts_with(BUILD_PREFIX) && abandoned().unwrap_or(false) {
+            // What cannot be removed is no reason not to build.
+            if let Err(error) = fs::remove_dir_all(entry.path()) {
+                tracing::warn!(folder = %entry.path().display(), %error, "an abandoned build was not removed");
+            }
+        }
+    }
+}
+
+/// The log of what builds an image in `folder`. Kept beside the folder, which goes: a person
+/// who reads of a failure can read all of it.
+fn log_of(folder: &Path) -> PathBuf {
+    folder.with_extension("log")
 }
 
 /// A file that is there: only its digest is wanted, kept for as long as it is unchanged.
@@ -344,8 +375,7 @@ async fn pull(apptainer: &Apptainer, address: &str, folder: &Path) -> Result<Pat
 }
 
 async fn run(program: &'static str, mut call: Command, folder: &Path) -> Result<(), BaseError> {
-    // Kept beside the folder, which goes: a person who reads the error can read all of it.
-    let log = folder.with_extension("log");
+    let log = log_of(folder);
     let file = OpenOptions::new().create(true).append(true).open(&log).map_err(io_error(&log))?;
     let too = file.try_clone().map_err(io_error(&log))?;
     let status = call
@@ -394,6 +424,20 @@ mod tests {
         for wanted in ["xvfb", "openbox", "xdotool", "squashfs-tools", "python3"] {
             assert!(list.split(',').any(|package| package == wanted), "{wanted}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_killed_builder_left_goes_and_a_living_ones_stays() {
+        let work = tempfile::tempdir().expect("folder");
+        let (dead, alive) = (work.path().join("base-dead"), work.path().join("base-alive"));
+        for folder in [&dead, &alive] {
+            fs::create_dir(folder).expect("makes");
+            fs::write(folder.join("root.tar"), "big").expect("writes");
+        }
+        drop(lock(dead.join(BUILD_LOCK)).await.expect("locks"));
+        let _held = lock(alive.join(BUILD_LOCK)).await.expect("locks");
+        clear_abandoned(work.path());
+        assert!(!dead.exists() && alive.exists());
     }
 
     #[test]

@@ -204,7 +204,7 @@ mod tests {
         assert!(identity.is_alive().expect("reads"));
         let other = ProcessIdentity { start_ticks: identity.start_ticks + 1, ..identity.clone() };
         assert!(!other.is_alive().expect("reads"), "a reused pid is someone else");
-        let elsewhere = ProcessIdentity { boot_id: "another boot".into(), ..other.clone() };
+        let elsewhere = ProcessIdentity { boot_id: "another boot".into(), ..other };
         assert!(!elsewhere.is_alive().expect("reads"));
         other.signal(Signal::SIGKILL).expect("does nothing");
         let own = i32::try_from(std::process::id()).expect("a pid");

@@ -19,6 +19,10 @@ const NAMES: [&str; 2] = ["apptainer", "singularity"];
 /// The oldest version whose command line and fakeroot modes are the ones used here.
 pub const OLDEST: Version = Version { major: 1, minor: 1, patch: 0 };
 
+/// How many sandboxes start at the same time at most, however many processors there are:
+/// dozens at once fail at random.
+const MOST_STARTS: usize = 8;
+
 /// Variables of Apptainer's own that a person may have set for good reasons. All others of
 /// its variables (binds, overlays, environment) would leak into every sandbox.
 const KEPT: [&str; 6] = [
@@ -144,12 +148,12 @@ impl Apptainer {
             program,
             version,
             userns: nix::unistd::geteuid().is_root(),
-            starts: Arc::new(Semaphore::new(cpus.max(2))),
+            starts: Arc::new(Semaphore::new(cpus.clamp(2, MOST_STARTS))),
             driver: Arc::default(),
         })
     }
 
-    /// Lets at most `count` sandboxes start at the same time: many at once fail at random.
+    /// Lets at most `count` sandboxes start at the same time.
     #[must_use]
     pub fn with_parallel_starts(mut self, count: usize) -> Self {
         self.starts = Arc::new(Semaphore::new(count.max(1)));

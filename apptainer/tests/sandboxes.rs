@@ -245,6 +245,8 @@ fn a_sandbox_that_is_let_go_ends_and_is_cleared_away() -> Result<()> {
         ensure!(cleared.removed == [folder.clone()] && cleared.held == [held.folder().to_owned()], "{cleared:?}");
         ensure!(!folder.exists());
         ensure!(shell(&held, "ga", "echo alive").await?.1 == "alive", "what is held is left alone");
+        let group = nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(held.identity().pid)))?;
+        ensure!(group != nix::unistd::getpgrp(), "a signal to the worker's process group does not reach it");
         held.stop().await?;
         ensure!(left_over(&world).is_empty(), "{:?}", left_over(&world));
         Ok(())

@@ -307,7 +307,8 @@ async fn a_store_has_one_coordinator() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_journal_that_cannot_be_written_stops_the_coordinator_and_answers_nobody() {
     let world = World::start_on_a_full_disk().await;
-    world.coordinator.failed().await;
+    let limit = std::time::Duration::from_secs(60);
+    tokio::time::timeout(limit, world.coordinator.failed()).await.expect("it stops");
     let access = world.access();
     // Whether a client is refused or finds nobody, it is told nothing that is not durable.
     if let Ok(connection) = access.connect().await {

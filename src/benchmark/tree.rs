@@ -121,6 +121,9 @@ impl<'a> TreeBuilder<'a> {
             let node = self.file(path)?;
             tree.entries.push(TreeEntry { path: name, node });
         }
+        if hide == Hide::TaskFolders && !tree.entries.iter().any(|entry| entry.path.starts_with("tasks/")) {
+            tree.entries.retain(|entry| entry.path != "tasks");
+        }
         tree.entries.sort_by(|one, other| one.path.cmp(&other.path));
         let digest = self.put_json(path, &tree)?;
         self.done.insert(key, digest);

@@ -170,6 +170,17 @@ fn bad_input_of_a_run_is_code_3_and_makes_no_store() {
 }
 
 #[test]
+fn a_machine_without_apptainer_is_code_4_and_makes_no_store() {
+    let home = Home::new();
+    home.benchmark();
+    let output = home.command(&["run", "bench", "--agent", "idle"]).env("PATH", "/nonexistent").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(stderr.contains("hint: `longhaul doctor`"), "{stderr}");
+    assert!(!home.path().join(".local").exists());
+}
+
+#[test]
 fn a_dry_run_says_what_would_run_and_makes_nothing() {
     let home = Home::new();
     home.benchmark();
@@ -211,6 +222,55 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
 
+/// Waits until a file is there.
+fn wait_for(path: &Path) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !path.exists() && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(path.exists(), "{} is not there", path.display());
+}
+
+/// Somebody who has got hold of the socket is told nothing: the kernel says who it is.
+#[test]
+fn another_user_is_refused_at_the_socket() {
+    if !nix::unistd::geteuid().is_root() {
+        // Only root can be somebody else; as any other user the folders' modes are all there is.
+        return;
+    }
+    let home = Home::new();
+    let program = home.path().join("longhaul");
+    std::fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    let mut server = home.command(&["serve", "--store", "results"]).stderr(Stdio::null()).spawn().unwrap();
+    let access = home.path().join("results/access/local.json");
+    wait_for(&access);
+    let socket = home.path().join("results/run/coordinator.sock");
+    let folders = ["", "results", "results/access", "results/run"].map(|folder| home.path().join(folder));
+    for path in folders.iter().chain([&socket, &access, &program]) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let status = |uid: u32| {
+        use std::os::unix::process::CommandExt;
+        let output = Command::new(&program)
+            .env_clear()
+            .env("HOME", home.path())
+            .args(["status", "--coordinator"])
+            .arg(&access)
+            .current_dir(home.path())
+            .uid(uid)
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(status(0).0, Some(0));
+    let (code, stderr) = status(65_534);
+    assert_eq!(code, Some(6), "{stderr}");
+    assert!(stderr.contains("the coordinator belongs to another user"), "{stderr}");
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_coordinator_serves_a_store_and_stops_in_order() {
     let home = Home::new();
@@ -220,10 +280,7 @@ fn a_coordinator_serves_a_store_and_stops_in_order() {
         .spawn()
         .unwrap();
     let access = home.path().join("results/access/access.json");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !access.exists() && std::time::Instant::now() < deadline {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_for(&access);
     assert_eq!(std::fs::metadata(&access).unwrap().permissions().mode() & 0o777, 0o600);
     // Both ways in answer.
     for args in

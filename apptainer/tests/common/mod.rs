@@ -2,7 +2,8 @@
 //!
 //! A cluster's users are not root, so nor are these tests: run by root, a test starts
 //! itself again as the account `LONGHAUL_USER` (`longhaul` if unset; `scripts/deps` makes
-//! it). The base image is `LONGHAUL_TEST_BASE`, or is built into that account's cache.
+//! it). The base image is `LONGHAUL_TEST_BASE`, or that of the account's own layer folder, built if
+//! need be.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -121,7 +122,7 @@ impl World {
             Ok(path) => BaseDefinition::parse(&path),
             Err(_) => BaseDefinition::BuiltIn,
         };
-        let image = base::ensure(&apptainer, &definition, &cache.join("images"), &cache.join("work")).await?;
+        let image = base::ensure(&apptainer, &definition, &cache.join("layers/images"), &cache.join("work")).await?;
         let tests =
             std::env::var_os("LONGHAUL_TEST_FOLDER").map_or_else(|| cache.join("container-tests"), PathBuf::from);
         fs::create_dir_all(&tests)?;

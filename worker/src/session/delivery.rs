@@ -2,7 +2,6 @@
 //! lost session.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_proto::convert::{self, ConvertError, LeaseRef};
 use longhaul_proto::v1;
@@ -118,8 +117,6 @@ async fn next_progress(progress: &mut Option<watch::Receiver<Progress>>) -> Prog
     if let Some(receiver) = progress
         && receiver.changed().await.is_ok()
     {
-        // Steps come fast at times, and nobody reads faster than this.
-        tokio::time::sleep(Duration::from_millis(50)).await;
         return *receiver.borrow_and_update();
     }
     std::future::pending().await

@@ -192,7 +192,7 @@ impl World {
         ids.into_iter().for_each(|id| self.break_session(id));
         // A worker that is large enough for every env that can be placed at all.
         self.start_worker(u8::MAX);
-        for _ in 0..3_000 {
+        for _ in 0..1_000 {
             self.pass(2_000, true)?;
             let ids: Vec<_> = self.workers.keys().copied().collect();
             for _ in 0..4 {
