@@ -50,14 +50,13 @@ impl Longhaul {
         self.end()?.expect_code(0)?.json()
     }
 
-    /// Starts it, in a process group of its own.
+    /// Starts it. It stays in the test's process group, so that it ends with a test that is ended.
     ///
     /// # Errors
     ///
     /// It cannot be started.
     pub fn start(mut self) -> Result<Running> {
-        use std::os::unix::process::CommandExt as _;
-        let child = self.command.process_group(0).spawn().with_context(|| format!("cannot start `{}`", self.shown))?;
+        let child = self.command.spawn().with_context(|| format!("cannot start `{}`", self.shown))?;
         Ok(Running { shown: self.shown, child: Some(child) })
     }
 }

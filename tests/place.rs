@@ -164,7 +164,8 @@ impl Place {
     /// It cannot be written.
     pub fn settings(&self, text: &str) -> Result<String> {
         let file = self.path("settings.toml");
-        std::fs::write(&file, text)?;
+        let base = std::env::var("LONGHAUL_TEST_BASE").map(|image| format!("\n[base]\nimage = \"{image}\"\n"));
+        std::fs::write(&file, format!("{text}{}", base.unwrap_or_default()))?;
         Ok(file.display().to_string())
     }
 

@@ -133,7 +133,7 @@ fn a_setup_hook_that_never_ends_is_our_fault_and_never_the_agents() -> Result<()
     let place = Place::new("setup-hangs")?;
     let settings = place.settings("[run]\nmax_attempts = 2\nbackoff = \"1s\"\n")?;
     let env = place.benchmark().join("environments/mtpaint_env");
-    std::fs::write(env.join("scripts/desktop.sh"), "echo the paint has dried up\nsleep 600\n")?;
+    std::fs::write(env.join("tasks/flip_sign/setup_task.sh"), "#!/bin/bash\necho the paint has dried up\nsleep 600\n")?;
     let spec = env.join("tasks/flip_sign/task.json");
     let text = std::fs::read_to_string(&spec)?;
     ensure!(text.contains("\"pre_task_timeout\": 120"), "the example has another time limit");
