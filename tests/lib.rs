@@ -8,4 +8,5 @@ pub mod account;
 pub mod command;
 pub mod leftovers;
 pub mod place;
+pub mod slurm;
 pub mod tree;

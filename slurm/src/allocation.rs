@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::script::TOKEN_VARIABLE;
+use crate::token::Token;
+
 /// The place of an allocation in an array of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArrayTask {
@@ -14,6 +17,8 @@ pub struct ArrayTask {
 /// What Slurm gave to this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
+    /// The submission that it belongs to; none if it was not Longhaul that asked for it.
+    pub token: Option<Token>,
     /// The id of the allocation; an element of an array has one of its own.
     pub job_id: String,
     /// Its place in an array, if it is in one.
@@ -27,9 +32,10 @@ pub struct Allocation {
     pub cpus: Option<u32>,
     /// Memory that it may use on this node, in MiB; none if Slurm sets no limit.
     pub memory_mib: Option<u64>,
-    /// The folder for files that end with the allocation, where the site makes one.
+    /// The folder for files that end with the allocation, where the site makes one. `TMPDIR` is
+    /// not it: Slurm sets that to `/tmp`, which is everybody's.
     pub tmp: Option<PathBuf>,
-    /// When the allocation ends, in seconds since the Unix epoch; older Slurms do not say.
+    /// When the allocation ends, in seconds since the Unix epoch; 22.05 and older do not say.
     pub ends_at: Option<u64>,
 }
 
@@ -61,6 +67,12 @@ impl Allocation {
             (Some(array_job), Some(index)) => Some(ArrayTask { array_job, index }),
             _ => None,
         };
+        let token = var(TOKEN_VARIABLE)
+            .map(|value| {
+                let expected = "the token of a submission";
+                value.parse().map_err(|_| ParseError { variable: TOKEN_VARIABLE, value, expected })
+            })
+            .transpose()?;
         let on_node: Option<u32> = number(&var, "SLURM_CPUS_ON_NODE")?;
         let per_task: Option<u32> = number(&var, "SLURM_CPUS_PER_TASK")?;
         let cpus = match (on_node, per_task) {
@@ -76,6 +88,7 @@ impl Allocation {
             (None, None) => None,
         };
         Ok(Some(Self {
+            token,
             job_id,
             array,
             restarts: number(&var, "SLURM_RESTART_COUNT")?.unwrap_or(0),
@@ -100,6 +113,7 @@ fn number<T: std::str::FromStr>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::Owner;
 
     /// What is tried, the variables, and what they say.
     type Case = (&'static str, &'static [(&'static str, &'static str)], Allocation);
@@ -110,6 +124,7 @@ mod tests {
 
     fn bare(job_id: &str) -> Allocation {
         Allocation {
+            token: None,
             job_id: job_id.to_owned(),
             array: None,
             restarts: 0,
@@ -168,8 +183,10 @@ mod tests {
                     ("SLURM_ARRAY_JOB_ID", "10"),
                     ("SLURM_ARRAY_TASK_ID", "2"),
                     ("SLURM_RESTART_COUNT", "2"),
+                    ("LONGHAUL_ALLOCATION", "longhaul.c0ffee.000000000000001f"),
                 ],
                 Allocation {
+                    token: Some(Token::new(Owner::new("c0ffee").unwrap(), 0x1f)),
                     array: Some(ArrayTask { array_job: "10".to_owned(), index: 2 }),
                     restarts: 2,
                     ..bare("12")
@@ -187,6 +204,11 @@ mod tests {
         assert_eq!(
             error.map_err(|error| error.to_string()),
             Err("SLURM_CPUS_ON_NODE=\"many\" is not a whole number".to_owned())
+        );
+        let error = parse(&[("SLURM_JOB_ID", "7"), ("LONGHAUL_ALLOCATION", "mine")]);
+        assert_eq!(
+            error.map_err(|error| error.to_string()),
+            Err("LONGHAUL_ALLOCATION=\"mine\" is not the token of a submission".to_owned())
         );
     }
 }
