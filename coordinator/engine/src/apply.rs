@@ -3,6 +3,8 @@
 //! Total: an event that does not fit the state changes nothing. The engine emits none
 //! such, and a journal that holds one is not made worse by reading it.
 
+mod allocations;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::ids::{AttemptId, EpisodeId, WorkerId};
@@ -22,9 +24,10 @@ impl Engine {
         match event {
             Event::CoordinatorRestarted { at } => {
                 self.state.workers.values_mut().for_each(|worker| worker.session = None);
+                self.doubt_everything(*at);
                 self.volatile.forgive(*at);
             }
-            Event::RunSubmitted { at, run, digest, plan } => {
+            Event::RunSubmitted { at, run, digest, plan, terms } => {
                 let queued = EpisodeState::Queued { since: *at, delay: Millis(0) };
                 let episodes =
                     plan.episodes.iter().map(|_| Episode { state: queued.clone(), past: Vec::new() }).collect();
@@ -36,6 +39,7 @@ impl Engine {
                     settled_at: None,
                     open: u32::try_from(plan.episodes.len()).unwrap_or(u32::MAX),
                     episodes,
+                    terms: terms.clone(),
                 };
                 if self.state.runs.insert(*run, record).is_none() {
                     self.state.order.push(*run);
@@ -72,9 +76,14 @@ impl Engine {
                         joined_at: *at,
                         session: Some(*session),
                         draining: None,
+                        unfit: None,
+                        idle_since: None,
                         leases: BTreeMap::new(),
                     },
                 );
+                if let Some(allocation) = &profile.allocation {
+                    self.manned(*at, *worker, &profile.hostname, allocation);
+                }
                 self.volatile.seen.insert(*worker, *at);
                 for lease in live {
                     if self.state.holder(*lease) == Some(*worker) {
@@ -82,7 +91,8 @@ impl Engine {
                     }
                 }
             }
-            Event::WorkerDisconnected { worker, .. } => {
+            Event::WorkerDisconnected { at, worker } => {
+                self.unmanned(*at, *worker, false);
                 if let Some(worker) = self.state.workers.get_mut(worker) {
                     worker.session = None;
                 }
@@ -92,7 +102,13 @@ impl Engine {
                     worker.draining = Some(reason.clone());
                 }
             }
-            Event::WorkerGone { worker, .. } => {
+            Event::WorkerUnfit { worker, reason, .. } => {
+                if let Some(worker) = self.state.workers.get_mut(worker) {
+                    worker.unfit.clone_from(reason);
+                }
+            }
+            Event::WorkerGone { at, worker, .. } => {
+                self.unmanned(*at, *worker, true);
                 self.state.workers.remove(worker);
                 self.volatile.seen.remove(worker);
                 for layer in self.state.layers.values_mut() {
@@ -118,6 +134,7 @@ impl Engine {
                 }
             }
             Event::AttemptEnded { at, lease, worker, end, .. } => {
+                self.learn_duration(*at, *lease, *worker, end);
                 if is_past_the_layers(end)
                     && let Some(env) = self.state.env_of(lease.attempt.episode).map(|env| env.plan)
                 {
@@ -149,6 +166,7 @@ impl Engine {
             | Event::LayerReleased { .. }
             | Event::LayerReady { .. }
             | Event::LayerFailed { .. } => self.apply_to_layers(event),
+            _ => self.apply_to_pools(event),
         }
     }
 
@@ -203,6 +221,19 @@ impl Engine {
         }
     }
 
+    /// What a scored attempt took tells how long the next ones of its env will take. One that
+    /// nobody could score may have been a mere trial of the start.
+    fn learn_duration(&mut self, at: Timestamp, lease: LeaseRef, worker: WorkerId, end: &AttemptEnd) {
+        let held = self.state.workers.get(&worker).and_then(|worker| worker.leases.get(&lease.attempt));
+        let env = self.state.env_of(lease.attempt.episode).map(|env| env.plan);
+        if let (Some(held), Some(env), AttemptEnd::Verdict(_)) = (held, env, end) {
+            let took = at.since(held.since);
+            let known = self.state.durations.entry(env).or_default();
+            known.count = known.count.saturating_add(1);
+            known.total = Millis(known.total.0.saturating_add(took.0));
+        }
+    }
+
     fn episode_mut(&mut self, id: EpisodeId) -> Option<&mut Episode> {
         self.state.runs.get_mut(&id.run)?.episodes.get_mut(usize::try_from(id.index).ok()?)
     }
@@ -210,11 +241,15 @@ impl Engine {
     /// Takes an attempt from its worker. Its episode waits until the next event of the
     /// batch says what becomes of it.
     fn end_attempt(&mut self, at: Timestamp, attempt: AttemptId, worker: WorkerId, end: PastEnd) {
+        let explained = end.took_worker().then(|| self.explanation_of(worker)).flatten();
         let Some(record) = self.state.workers.get_mut(&worker) else { return };
         let Some(lease) = record.leases.remove(&attempt) else { return };
+        record.idle_since = Some(at);
         self.volatile.renewed.remove(&attempt);
+        self.volatile.started.remove(&attempt);
         let hostname = record.profile.hostname.clone();
-        let past = PastAttempt { epoch: lease.epoch, worker, hostname, granted_at: lease.since, ended_at: at, end };
+        let (epoch, granted_at) = (lease.epoch, lease.since);
+        let past = PastAttempt { epoch, worker, hostname, granted_at, ended_at: at, end, explained };
         if let Some(episode) = self.episode_mut(attempt.episode) {
             episode.past.push(past);
             episode.state = EpisodeState::Queued { since: at, delay: Millis(0) };

@@ -4,11 +4,12 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault};
 use longhaul_core::plan::{LayerKind, RunPlan};
-use longhaul_core::time::Millis;
+use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::{JobId, JobSeen, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
-use crate::state::{LayerInfo, WorkerProfile};
+use crate::state::{LayerInfo, RunTerms, WorkerProfile};
 
 /// Something that happened outside, or that a person asked for. The time is an
 /// argument of [`Engine::decide`](crate::Engine::decide), beside the command.
@@ -26,6 +27,9 @@ pub enum Command {
         plan: RunPlan,
         /// The blob that the plan was read from.
         digest: Digest,
+        /// How it stands beside other runs, and how long its episodes may take.
+        #[serde(default)]
+        terms: RunTerms,
     },
     /// A person cancels a run. Accepted and without effect if it has settled.
     CancelRun {
@@ -73,6 +77,14 @@ pub enum Command {
         /// Why, for people.
         reason: String,
     },
+    /// A worker says that it can take no leases, or that it can again: its disk is full.
+    /// Given for every heartbeat; only a change is stored.
+    WorkerUnfit {
+        /// The worker.
+        worker: WorkerId,
+        /// Why it can take none; nothing if it can.
+        reason: Option<String>,
+    },
     /// An attempt ended. The shell has made sure that the store has all its steps.
     AttemptEnded {
         /// The attempt and its epoch.
@@ -106,6 +118,75 @@ pub enum Command {
         env: String,
         /// What came of it.
         outcome: LayerOutcome,
+    },
+    /// A pool is to be as given: new, changed, or as it is. From settings, at every start.
+    SetPool {
+        /// The pool.
+        pool: Pool,
+    },
+    /// A pool is not to be asked with any more. What waits is cancelled, what runs is used
+    /// until it is idle. Accepted and without effect if there is none.
+    RemovePool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// A person says that what made a pool fail is mended.
+    ResumePool {
+        /// The pool.
+        pool: PoolId,
+    },
+    /// What the partition behind a pool has.
+    PartitionSeen {
+        /// The pool.
+        pool: PoolId,
+        /// What it has.
+        offer: PartitionOffer,
+    },
+    /// The answer to [`Effect::SubmitAllocations`](crate::Effect::SubmitAllocations): Slurm
+    /// took it.
+    SubmissionAccepted {
+        /// The submission.
+        token: Token,
+        /// The id that Slurm gave to it: the array's, where it is one.
+        job: JobId,
+    },
+    /// The same: Slurm said no, so that no job came of it.
+    SubmissionRefused {
+        /// The submission.
+        token: Token,
+        /// What Slurm said.
+        reason: String,
+        /// Whether another try may heal it: a limit on RPCs or jobs, a controller that is
+        /// busy. Otherwise it is a failure of the pool.
+        transient: bool,
+    },
+    /// The same: nobody knows (it timed out, was killed, or the answer made no sense).
+    SubmissionUnknown {
+        /// The submission.
+        token: Token,
+        /// What happened.
+        reason: String,
+    },
+    /// One whole answer of the queue, with all jobs that carry a token of ours. Given in
+    /// the order in which they were asked for.
+    QueueSeen {
+        /// [`Engine::queue_mark`](crate::Engine::queue_mark), read before the queue was asked.
+        mark: u64,
+        /// When it was asked, by the coordinator's clock: what the queue lacks it lacked then.
+        asked_at: Timestamp,
+        /// The jobs. Those that ended too, where the queue still shows them.
+        jobs: Vec<JobSeen>,
+    },
+    /// The queue did not answer. Nothing is concluded from that.
+    QueueUnreachable {
+        /// What came instead of an answer.
+        reason: String,
+    },
+    /// What the accounting says about jobs that carry a token of ours. What it lacks means
+    /// nothing: it is late, or off.
+    AccountingSeen {
+        /// The jobs.
+        jobs: Vec<JobSeen>,
     },
     /// Time passed: leases may have run out, episodes may be due, workers may be free.
     Tick,
@@ -176,6 +257,26 @@ pub enum Rejection {
         /// The worker named.
         worker: WorkerId,
     },
+    /// No such pool.
+    #[error("there is no pool named {pool}")]
+    UnknownPool {
+        /// The pool named.
+        pool: PoolId,
+    },
+    /// A pool that could never be of use.
+    #[error("the pool {pool} cannot be used: {problem}")]
+    BadPool {
+        /// The pool named.
+        pool: PoolId,
+        /// What is wrong with it.
+        problem: PoolProblem,
+    },
+    /// There never was such a submission, or it was forgotten.
+    #[error("the submission {token} is not known")]
+    UnknownSubmission {
+        /// The submission named.
+        token: Token,
+    },
     /// There never was such an attempt.
     #[error("attempt {attempt} is not known")]
     UnknownAttempt {
@@ -223,4 +324,26 @@ pub enum PlanProblem {
         /// How many there are.
         envs: usize,
     },
+}
+
+/// Why a pool could never be of use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolProblem {
+    /// Its workers would get no lease.
+    #[error("its walltime of {walltime} is not above {least}, below which a worker gets no episode")]
+    TooShort {
+        /// The walltime.
+        walltime: Millis,
+        /// What it has to be above.
+        least: Millis,
+    },
+    /// Its workers would have room for nothing.
+    #[error("its workers have no processor or no memory")]
+    OffersNothing,
+    /// It may have no worker.
+    #[error("it may have no workers, or none in the queue")]
+    NoWorkers,
+    /// It has no name, or its tokens would have none.
+    #[error("its name or its token prefix is empty")]
+    Nameless,
 }

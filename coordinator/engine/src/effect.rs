@@ -8,8 +8,10 @@
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{Fault, Settlement};
+use longhaul_core::time::Millis;
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::{JobId, PoolId, Token};
 use crate::lease::LeaseRef;
 use crate::state::LayerInfo;
 
@@ -65,6 +67,40 @@ pub enum Effect {
         /// The worker.
         worker: WorkerId,
     },
+    /// Ask Slurm for allocations, once, with the token as the job's name, and say what came
+    /// of it: [`Command::SubmissionAccepted`](crate::Command::SubmissionAccepted), `Refused`
+    /// or `Unknown`. An effect that is there twice for a token that is being submitted is
+    /// one.
+    SubmitAllocations {
+        /// The pool.
+        pool: PoolId,
+        /// The submission.
+        token: Token,
+        /// How many: an array `0..count`, or one job if the pool asks for single ones.
+        count: u32,
+        /// For how long each.
+        walltime: Millis,
+    },
+    /// Ask the queue at once, and give its answer as
+    /// [`Command::QueueSeen`](crate::Command::QueueSeen); the accounting too, where there is one.
+    FindAllocations {
+        /// The pool.
+        pool: PoolId,
+        /// The submission that is looked for.
+        token: Token,
+    },
+    /// End allocations. By id *and* name, which is the token: the id alone may be another
+    /// job's by now. One that is over already is no failure.
+    CancelAllocations {
+        /// The submission.
+        token: Token,
+        /// Its id.
+        job: JobId,
+        /// Which of its tasks; none means the whole job.
+        tasks: Vec<u32>,
+        /// Why, for people.
+        reason: String,
+    },
     /// Tell whoever follows.
     Publish(Notice),
 }
@@ -112,4 +148,6 @@ pub enum Notice {
     WorkerChanged(WorkerId),
     /// A layer is being built, is ready, or failed.
     LayerChanged(Digest),
+    /// A pool or one of its allocations changed.
+    PoolChanged(PoolId),
 }

@@ -1,10 +1,11 @@
 //! From events that are durable to what must be done about them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 
+use crate::allocation::{Allocation, JobId, Stage, Submission, Token};
 use crate::effect::{Effect, LayerAnswer, Notice, RevokeReason};
 use crate::engine::Engine;
 use crate::event::Event;
@@ -47,6 +48,32 @@ impl Engine {
         owed
     }
 
+    /// What Slurm must hear after a replay: submissions of unknown fate are looked for, and
+    /// allocations that were to be ended are told so again. Nothing is submitted.
+    pub(crate) fn owed_to_slurm(&self) -> Vec<Effect> {
+        let mut owed = Vec::new();
+        for (token, submission) in &self.state.submissions {
+            owed.extend(self.look_for(token));
+            let Some(job) = submission.job() else { continue };
+            let mut orders: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+            for (task, allocation) in submission.tasks.iter().filter(|(_, allocation)| allocation.is_live()) {
+                if let Some(release) = &allocation.release {
+                    orders.entry(&release.reason).or_default().push(*task);
+                }
+            }
+            owed.extend(orders.into_iter().map(|(reason, tasks)| {
+                let (token, job, reason) = (token.clone(), job.clone(), reason.to_owned());
+                Effect::CancelAllocations { token, job, tasks, reason }
+            }));
+        }
+        owed
+    }
+
+    fn look_for(&self, token: &Token) -> Option<Effect> {
+        let submission = self.state.submissions.get(token).filter(|submission| submission.is_open())?;
+        Some(Effect::FindAllocations { pool: submission.pool.clone(), token: token.clone() })
+    }
+
     fn send_lease(&self, worker: WorkerId, lease: LeaseRef) -> Option<Effect> {
         if self.state.holder(lease) != Some(worker) {
             return None;
@@ -78,7 +105,10 @@ struct Outbox<'a> {
 impl Outbox<'_> {
     fn event(&mut self, event: &Event) {
         match event {
-            Event::CoordinatorRestarted { .. } => {}
+            Event::CoordinatorRestarted { .. } => {
+                let owed = self.engine.owed_to_slurm();
+                self.effects.extend(owed);
+            }
             Event::RunSubmitted { run, .. } | Event::RunForgotten { run, .. } => self.run_changed(*run),
             Event::RunCancelled { run, .. } => self.run_cancelled(*run),
             Event::RunSettled { run, .. } => {
@@ -86,7 +116,9 @@ impl Outbox<'_> {
                 self.publish(Notice::RunSettled(*run));
             }
             Event::WorkerConnected { worker, session, live, .. } => self.worker_connected(*worker, *session, live),
-            Event::WorkerDisconnected { worker, .. } => self.publish(Notice::WorkerChanged(*worker)),
+            Event::WorkerDisconnected { worker, .. } | Event::WorkerUnfit { worker, .. } => {
+                self.publish(Notice::WorkerChanged(*worker))
+            }
             Event::WorkerDraining { worker, reason, .. } => {
                 self.effects.push(Effect::SendDrain { worker: *worker, reason: reason.clone() });
                 self.publish(Notice::WorkerChanged(*worker));
@@ -126,6 +158,83 @@ impl Outbox<'_> {
             Event::LayerReady { key, waiters, .. } | Event::LayerFailed { key, waiters, .. } => {
                 waiters.iter().for_each(|waiter| self.answer(key, *waiter));
                 self.publish(Notice::LayerChanged(*key));
+            }
+            _ => self.event_of_pools(event),
+        }
+    }
+
+    fn event_of_pools(&mut self, event: &Event) {
+        match event {
+            Event::AllocationsRequested { token, .. } | Event::SubmissionRetried { token, .. } => {
+                self.submission_changed(token);
+                if let Some(submission) = self.engine.state.submissions.get(token)
+                    && matches!(submission.stage, Stage::Requested)
+                {
+                    let (pool, token) = (submission.pool.clone(), token.clone());
+                    let (count, walltime) = (submission.count, submission.walltime);
+                    self.effects.push(Effect::SubmitAllocations { pool, token, count, walltime });
+                }
+            }
+            Event::SubmissionDoubted { token, .. } => {
+                self.submission_changed(token);
+                self.effects.extend(self.engine.look_for(token));
+            }
+            Event::AllocationReleased { token, tasks, reason, .. } => {
+                self.submission_changed(token);
+                if let Some(submission) = self.engine.state.submissions.get(token)
+                    && let Some(job) = submission.job()
+                {
+                    let live = |task: &&u32| submission.tasks.get(*task).is_some_and(Allocation::is_live);
+                    let tasks: Vec<_> = tasks.iter().filter(live).copied().collect();
+                    if !tasks.is_empty() {
+                        let (token, job, reason) = (token.clone(), job.clone(), reason.clone());
+                        self.cancel(token, job, tasks, reason);
+                    }
+                }
+            }
+            Event::StrayFound { token, job, .. } => {
+                let own = self.engine.state.submissions.get(token).and_then(Submission::job);
+                if own != Some(job) {
+                    let reason = "another job has its token".to_owned();
+                    self.cancel(token.clone(), job.clone(), Vec::new(), reason);
+                }
+            }
+            Event::PoolSet { pool, .. } => self.publish(Notice::PoolChanged(pool.id.clone())),
+            Event::PoolRemoved { pool, .. }
+            | Event::PartitionSeen { pool, .. }
+            | Event::PoolFailed { pool, .. }
+            | Event::PoolPaused { pool, .. }
+            | Event::PoolResumed { pool, .. } => self.publish(Notice::PoolChanged(pool.clone())),
+            Event::SubmissionAccepted { token, .. }
+            | Event::SubmissionDropped { token, .. }
+            | Event::AllocationsSeen { token, .. }
+            | Event::AllocationMissing { token, .. }
+            | Event::AllocationEnded { token, .. } => self.submission_changed(token),
+            _ => {}
+        }
+    }
+
+    /// One order for all tasks of a job that a batch ends for one reason: an array of a
+    /// hundred is one call.
+    fn cancel(&mut self, token: Token, job: JobId, tasks: Vec<u32>, reason: String) {
+        for effect in &mut self.effects {
+            if let Effect::CancelAllocations { token: of, job: known, tasks: all, reason: same } = effect
+                && (&*of, &*known, &*same) == (&token, &job, &reason)
+                && !all.is_empty()
+                && !tasks.is_empty()
+            {
+                all.extend(tasks);
+                return;
+            }
+        }
+        self.effects.push(Effect::CancelAllocations { token, job, tasks, reason });
+    }
+
+    fn submission_changed(&mut self, token: &Token) {
+        if let Some(pool) = self.engine.state.submissions.get(token).map(|submission| submission.pool.clone()) {
+            let notice = Effect::Publish(Notice::PoolChanged(pool));
+            if !self.effects.contains(&notice) {
+                self.effects.push(notice);
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::lease::LeaseRef;
 use crate::settings::Settings;
-use crate::state::{EpisodeState, State, Worker};
+use crate::state::{EpisodeState, Lease, State, Worker};
 use crate::volatile::Volatile;
 
 /// The coordinator's state machine.
@@ -29,6 +29,8 @@ pub struct HeartbeatReply {
     pub renewed: Vec<LeaseRef>,
     /// What it named and does not hold (any more): to be revoked as stale.
     pub stale: Vec<LeaseRef>,
+    /// How long the worker's allocation still lasts, if that is known.
+    pub remaining: Option<Millis>,
 }
 
 impl Engine {
@@ -95,7 +97,9 @@ impl Engine {
     pub fn observe_heartbeat(&mut self, now: Timestamp, worker: WorkerId, live: &[LeaseRef]) -> HeartbeatReply {
         self.advance(now);
         let (renewed, stale) = live.iter().partition(|lease| self.state.holder(**lease) == Some(worker));
-        let reply = HeartbeatReply { known: self.state.workers.contains_key(&worker), renewed, stale };
+        let known = self.state.workers.contains_key(&worker);
+        let remaining = self.remaining(worker, self.volatile.clock);
+        let reply = HeartbeatReply { known, renewed, stale, remaining };
         if reply.known {
             self.volatile.seen.insert(worker, self.volatile.clock);
         }
@@ -105,9 +109,25 @@ impl Engine {
         reply
     }
 
+    /// Takes note that an attempt is past its start: its sandbox is up and its setup done.
+    /// It makes room for another start on that node. Nothing of this is stored; whoever
+    /// never says it holds a place until [`Settings::start_limit`].
+    pub fn observe_started(&mut self, lease: LeaseRef) {
+        if self.state.holder(lease).is_some() {
+            self.volatile.started.insert(lease.attempt);
+        }
+    }
+
+    /// What to read before the queue is asked, and to give with its answer: an answer that
+    /// was asked for before a submission says nothing about it.
+    #[must_use]
+    pub const fn queue_mark(&self) -> u64 {
+        self.state.queue_mark
+    }
+
     /// When the next [`Command::Tick`] is due, if nothing else happens before.
     ///
-    /// While any worker is known this is never far away: an engine that is not told the
+    /// While any worker or pool is known this is never far away: an engine that is not told the
     /// time cannot tell a coordinator that was away from a worker that was lost.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
@@ -125,15 +145,19 @@ impl Engine {
                 EpisodeState::Active { .. } | EpisodeState::Settled { .. } => None,
             })
             .filter(|due| *due > clock);
-        let watch = (!self.state.workers.is_empty()).then(|| clock.plus(Millis(self.settings.skew.0 / 2)));
+        let watch =
+            (!self.state.workers.is_empty() || !self.state.submissions.is_empty() || !self.state.pools.is_empty())
+                .then(|| clock.plus(Millis(self.settings.skew.0 / 2)));
         leases.chain(workers).chain(waiting).chain(watch).min()
     }
 
     /// After replay: everything that is owed to anybody. Workers that are not connected
-    /// yet get theirs with their hello.
+    /// yet get theirs with their hello. A step with [`Command::CoordinatorRestarted`] gives
+    /// what is owed to Slurm as well.
     #[must_use]
     pub fn resume(&self) -> Vec<Effect> {
-        self.state.workers.iter().flat_map(|(id, worker)| self.owed_to(*id, worker, &[])).collect()
+        let workers = self.state.workers.iter().flat_map(|(id, worker)| self.owed_to(*id, worker, &[]));
+        workers.chain(self.owed_to_slurm()).collect()
     }
 
     /// When a live lease is over unless it is renewed.
@@ -146,6 +170,12 @@ impl Engine {
     pub(crate) fn worker_end(&self, id: WorkerId, worker: &Worker) -> Option<Timestamp> {
         let seen = self.volatile.seen.get(&id)?.plus(self.settings.grace());
         worker.leases.keys().filter_map(|attempt| self.lease_end(*attempt)).chain([seen]).max()
+    }
+
+    /// Whether an attempt is still on its way to its first observation, as far as is known.
+    pub(crate) fn is_starting(&self, attempt: AttemptId, lease: &Lease) -> bool {
+        let waited = self.volatile.clock.since(lease.since);
+        !self.volatile.started.contains(&attempt) && waited < self.settings.start_limit
     }
 
     /// Whether a worker with an open session has missed so many heartbeats that it gets

@@ -12,8 +12,9 @@ use longhaul_core::plan::{LayerKind, Resources, RunPlan};
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::{AllocationEnd, JobId, JobPhase, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
-use crate::state::{LayerInfo, WorkerProfile};
+use crate::state::{LayerInfo, RunTerms, WorkerProfile};
 
 /// A fact, as the journal has it. Heartbeats and progress are none: they are not stored.
 ///
@@ -38,6 +39,9 @@ pub enum Event {
         digest: Digest,
         /// What is asked for.
         plan: RunPlan,
+        /// How it stands beside other runs, and how long its episodes may take.
+        #[serde(default, skip_serializing_if = "RunTerms::is_default")]
+        terms: RunTerms,
     },
     /// A person cancelled a run: nothing of it is started any more.
     RunCancelled {
@@ -231,6 +235,199 @@ pub enum Event {
         /// The runs that wanted it.
         runs: Vec<RunId>,
     },
+    /// A worker can take no leases, or can again.
+    WorkerUnfit {
+        /// When.
+        at: Timestamp,
+        /// The worker.
+        worker: WorkerId,
+        /// Why it can take none.
+        reason: Option<String>,
+    },
+    /// A pool is as given from now on.
+    PoolSet {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: Pool,
+    },
+    /// A pool is not asked with any more.
+    PoolRemoved {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+    },
+    /// The partition behind a pool has something else than before.
+    PartitionSeen {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+        /// What it has.
+        offer: PartitionOffer,
+    },
+    /// Something of a pool came to nothing: it is left alone for a while.
+    PoolFailed {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+        /// What.
+        reason: String,
+        /// For how long.
+        delay: Millis,
+    },
+    /// A pool failed too often in a row.
+    PoolPaused {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+        /// Why.
+        reason: String,
+    },
+    /// A person says that what made a pool fail is mended.
+    PoolResumed {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+    },
+    /// Allocations are to be asked for.
+    AllocationsRequested {
+        /// When.
+        at: Timestamp,
+        /// The pool.
+        pool: PoolId,
+        /// The submission.
+        token: Token,
+        /// How many.
+        count: u32,
+        /// For how long each.
+        walltime: Millis,
+    },
+    /// Slurm has a submission.
+    SubmissionAccepted {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Its id.
+        job: JobId,
+    },
+    /// Slurm said no: the submission is over, no job came of it.
+    SubmissionRefused {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// What Slurm said.
+        reason: String,
+        /// Whether another try may heal it.
+        transient: bool,
+        /// How long the pool is left alone.
+        delay: Millis,
+    },
+    /// Nobody knows whether Slurm has a submission.
+    SubmissionDoubted {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// What happened.
+        reason: String,
+    },
+    /// A submission was looked for and not found: it is asked again, under the same token.
+    SubmissionRetried {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+    },
+    /// A submission was looked for and not found, and is not wanted any more.
+    SubmissionDropped {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Why it is not wanted.
+        reason: String,
+    },
+    /// All of a submission was over for long.
+    SubmissionForgotten {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+    },
+    /// The queue answers (again).
+    QueueAnswered {
+        /// When.
+        at: Timestamp,
+    },
+    /// The queue does not answer.
+    QueueUnreachable {
+        /// When.
+        at: Timestamp,
+        /// What came instead of an answer.
+        reason: String,
+    },
+    /// The queue shows allocations in another state than before.
+    AllocationsSeen {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Its id.
+        job: JobId,
+        /// Which of its tasks.
+        tasks: Vec<u32>,
+        /// How often they were started anew.
+        restarts: u32,
+        /// Where they are.
+        phase: JobPhase,
+    },
+    /// An answer of the queue lacks an allocation for the first time.
+    AllocationMissing {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Which of its tasks.
+        task: u32,
+    },
+    /// An allocation is over.
+    AllocationEnded {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Which of its tasks.
+        task: u32,
+        /// Why.
+        why: AllocationEnd,
+    },
+    /// Allocations are to be ended: nothing is there for them to do.
+    AllocationReleased {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// Which of its tasks.
+        tasks: Vec<u32>,
+        /// Why.
+        reason: String,
+    },
+    /// A second job carries the token of a submission: it is to be ended.
+    StrayFound {
+        /// When.
+        at: Timestamp,
+        /// The submission.
+        token: Token,
+        /// The job that is too much.
+        job: JobId,
+    },
 }
 
 /// What happened to a worker that is gone.
@@ -244,6 +441,11 @@ pub enum Departure {
     },
     /// It was not heard of for a lease's time and the allowed skew.
     Lost,
+    /// Slurm says that its allocation ended on its node: no process of it is left.
+    Ended {
+        /// Why.
+        why: AllocationEnd,
+    },
 }
 
 impl Event {
@@ -270,7 +472,28 @@ impl Event {
             | Self::LayerAnswered { at, .. }
             | Self::LayerReleased { at, .. }
             | Self::LayerReady { at, .. }
-            | Self::LayerFailed { at, .. } => *at,
+            | Self::LayerFailed { at, .. }
+            | Self::WorkerUnfit { at, .. }
+            | Self::PoolSet { at, .. }
+            | Self::PoolRemoved { at, .. }
+            | Self::PartitionSeen { at, .. }
+            | Self::PoolFailed { at, .. }
+            | Self::PoolPaused { at, .. }
+            | Self::PoolResumed { at, .. }
+            | Self::AllocationsRequested { at, .. }
+            | Self::SubmissionAccepted { at, .. }
+            | Self::SubmissionRefused { at, .. }
+            | Self::SubmissionDoubted { at, .. }
+            | Self::SubmissionRetried { at, .. }
+            | Self::SubmissionDropped { at, .. }
+            | Self::SubmissionForgotten { at, .. }
+            | Self::QueueAnswered { at }
+            | Self::QueueUnreachable { at, .. }
+            | Self::AllocationsSeen { at, .. }
+            | Self::AllocationMissing { at, .. }
+            | Self::AllocationEnded { at, .. }
+            | Self::AllocationReleased { at, .. }
+            | Self::StrayFound { at, .. } => *at,
         }
     }
 }

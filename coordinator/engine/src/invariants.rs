@@ -5,6 +5,7 @@ use std::fmt;
 
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId};
 
+use crate::allocation::{Allocation, AllocationState};
 use crate::engine::Engine;
 use crate::lease::LeaseRef;
 use crate::state::{Episode, EpisodeState, LayerState, Lease, Run};
@@ -32,6 +33,10 @@ pub enum Invariant {
     OneBuilder,
     /// Exactly the live leases and known workers can run out.
     DeadlinesMatch,
+    /// A pool has at most one submission whose fate is not known, and every submission a pool.
+    OneOpenSubmission,
+    /// An allocation stands where its submission does.
+    AllocationMatchesSubmission,
 }
 
 impl fmt::Display for Invariant {
@@ -45,6 +50,8 @@ impl fmt::Display for Invariant {
             Self::CancelledRunStartsNothing => "cancelled run starts nothing",
             Self::OneBuilder => "one builder",
             Self::DeadlinesMatch => "deadlines match",
+            Self::OneOpenSubmission => "one open submission",
+            Self::AllocationMatchesSubmission => "allocation matches submission",
         })
     }
 }
@@ -79,6 +86,7 @@ impl Engine {
             }
         }
         self.check_layers()?;
+        self.check_submissions()?;
         self.check_deadlines()
     }
 
@@ -160,6 +168,22 @@ impl Engine {
                     && distinct.len() == waiters.len();
                 check(sound, Invariant::OneBuilder, || format!("layer {key}: {:?}", layer.state))?;
             }
+        }
+        Ok(())
+    }
+
+    fn check_submissions(&self) -> Result<(), Violation> {
+        let mut open = BTreeSet::new();
+        for (token, submission) in &self.state.submissions {
+            let known = self.state.pools.contains_key(&submission.pool);
+            let alone = !submission.is_open() || open.insert(&submission.pool);
+            check(known && alone, Invariant::OneOpenSubmission, || format!("{token}: {submission:?}"))?;
+            let requested = |task: &Allocation| matches!(task.state, AllocationState::Requested);
+            let all = submission.tasks.values().all(requested);
+            let sound = submission.is_open() == all
+                && submission.tasks.keys().copied().eq(0..submission.count)
+                && submission.mark <= self.state.queue_mark;
+            check(sound, Invariant::AllocationMatchesSubmission, || format!("{token}: {submission:?}"))?;
         }
         Ok(())
     }

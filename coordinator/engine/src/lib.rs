@@ -13,7 +13,8 @@
 //! 4. Sleep until [`Engine::next_deadline`] or the next command, and step with
 //!    [`Command::Tick`] if the deadline came first.
 //!
-//! Heartbeats are no commands and are not stored: [`Engine::observe_heartbeat`].
+//! Heartbeats are no commands and are not stored: [`Engine::observe_heartbeat`]. Nor is the
+//! word of a worker that an attempt is past its start: [`Engine::observe_started`].
 //!
 //! Recovery is [`Engine::from_snapshot`] (or [`Engine::new`]), [`Engine::apply`] of every
 //! event after it, and a step with [`Command::CoordinatorRestarted`].
@@ -34,13 +35,131 @@
 //!
 //! # Placement
 //!
-//! Episodes start in the order of their runs and plans, with one preference: those whose
-//! env is warm, or has no live attempt yet, come first, so that slots do not all wait
-//! for one layer to be built. Memory and graphics processors are never given out twice
-//! and never cut. Processors are time-shared anyway: an env that asks for more of them
-//! than any connected worker has gets a whole worker that runs nothing else. What fits
-//! nowhere waits, and [`Engine::why_waiting`] says why.
+//! Leases are granted one by one. Runs of the highest priority come first; runs of one
+//! priority share fairly: the run with the fewest live attempts is next, and of those the
+//! one that was submitted first. Within a run, episodes start in the order of the plan, or
+//! long ones first where that is known ([`state::RunTerms::limits`], or what scored attempts
+//! of the env took), so that none is left running alone at the end. Over all this goes one
+//! preference: episodes whose env is warm, or has no live attempt yet, so that slots do not
+//! all wait for one layer to be built: it is built on one worker while the others run
+//! something else.
+//!
+//! Of the workers with room, the best one: no graphics processor idle; few attempts of the
+//! same env (one node's disk is not the bottleneck), where a worker that holds the env's
+//! layer may have two more; enough time left for twice what the episode will take; little to
+//! do. Memory and graphics processors are never given out twice and never cut. Processors
+//! are time-shared anyway: an env that asks for more of them than any connected worker has
+//! gets a whole worker that runs nothing else. What fits nowhere waits, and
+//! [`Engine::why_waiting`] says why.
+//!
+//! Starts on one node are paced: at most [`Settings::max_starting`] attempts are between
+//! their lease and [`Engine::observe_started`], which is no command, is not stored, and is
+//! assumed after [`Settings::start_limit`].
+//!
+//! A worker takes no lease while it says that it is unfit ([`Command::WorkerUnfit`]: its disk
+//! is full). That is stored, on a change only: after a restart of the coordinator the
+//! worker's next word may come after the first lease, and cost an attempt.
+//!
+//! # How soon a lost worker is noticed
+//!
+//! A node that dies says nothing. Its last heartbeat renewed its leases; they are over
+//! `lease_ttl + skew` later (40 s + 10 s by default), the engine's deadline is that very
+//! moment, and its episodes are granted to others in the same step: 50 s after its last
+//! heartbeat, and less after its death. The shell adds one sync, and sleeps until
+//! [`Engine::next_deadline`]. For episodes to run elsewhere within 60 s, `lease_ttl + skew`
+//! has to stay below that, and `lease_ttl` at or above three heartbeats (5 s each).
+//!
+//! # Allocations
+//!
+//! A [`Pool`] is a pattern that allocations are asked with, set from settings at every start
+//! ([`Command::SetPool`]) and journalled with all that follows. What the shell does:
+//!
+//! | effect | the shell | answers with |
+//! |---|---|---|
+//! | [`Effect::SubmitAllocations`] | `sbatch`, the token as the job's name; an array of `count`, or one job | [`Command::SubmissionAccepted`], [`Command::SubmissionRefused`] (no job came of it; `transient` for limits and a busy controller), [`Command::SubmissionUnknown`] (timed out, killed, unreadable) |
+//! | [`Effect::FindAllocations`] | asks the queue now, the accounting too | [`Command::QueueSeen`], [`Command::AccountingSeen`] |
+//! | [`Effect::CancelAllocations`] | `scancel` by id and name | nothing: the queue shows it |
+//!
+//! and, by itself: one `squeue` for everything every so often, given as
+//! [`Command::QueueSeen`] with the [`Engine::queue_mark`] and the time from *before* it was
+//! started, or
+//! [`Command::QueueUnreachable`]. Answers are given in the order in which they were asked
+//! for. Of an array that waits, one [`JobSeen`] names all tasks. A worker's hello names its
+//! allocation ([`WorkerAllocation`]), its heartbeats are answered with what is left of its time
+//! ([`HeartbeatReply::remaining`]).
+//!
+//! ## How many
+//!
+//! What is due and finds no room on workers that are there (with a session or not) or on
+//! their way fills new workers of the pool, in thought; so many are asked for, bounded by
+//! `max_workers`, `max_queued`, `max_node_time` (what is asked for counts whole until it
+//! ended, so the bound holds whatever happens), the partition
+//! ([`Command::PartitionSeen`]) and its largest array. What one pool may not take in is left
+//! to the next. One submission of a pool is under way at a time. [`Engine::plan`] is the same
+//! computation, with what holds it back; [`Engine::why`] adds each allocation.
+//!
+//! Allocations that wait for nothing are cancelled: those in the queue when no episode waits
+//! that they could take, or when the pool has more than it may; a worker that had no lease
+//! for `idle`, or whose time is nearly over and who has nothing to do; one that runs for
+//! [`Settings::hello_limit`] without a word from its worker. The worker of an allocation that
+//! is ended so is told to drain as well: a controller that forgot the job cannot end it. A
+//! worker in an allocation that drains and has nothing left has to end its script.
+//!
+//! ## Nothing is submitted twice
+//!
+//! A submission is journalled with its token before it is made. Whenever its fate is not
+//! known (no answer, or the coordinator died meanwhile) it is *doubtful*: the pool asks for
+//! nothing, and the token is looked for. Only when a whole answer of the queue, asked for
+//! after the doubt began ([`state::State::queue_mark`]) and at least
+//! [`Settings::doubt_grace`] into it, lacks the token, it is submitted again, with the same
+//! token; or dropped, if nothing waits for it any more. If two jobs carry one token all the
+//! same, the first known is kept and the other is cancelled. A job id counts only beside the
+//! token, so one that is handed out twice is two things. While the queue does not answer, or
+//! was not looked at since the start, nothing is asked for.
+//!
+//! A refusal leaves the pool alone for [`Settings::submit_backoff`], doubled each time up to
+//! [`Settings::max_submit_backoff`]. One that is not transient is a failure, and so is an
+//! allocation that ends before its worker said hello, unless we ended it, it was preempted or
+//! its node failed. After `max_failures` in a row the pool is paused until
+//! [`Command::ResumePool`]; a hello sets the count back.
+//!
+//! ## What is true of an allocation
+//!
+//! Queue, accounting and session are three witnesses, and the absence of one says nothing:
+//!
+//! * The queue or the accounting says that it ended: it ended. COMPLETED, FAILED and
+//!   `OUT_OF_MEMORY` only its node can have said, so no process of it is left and the
+//!   episodes of its worker are free at once. Every other end is an order of the controller,
+//!   which a node that was cut off has not heard of and acts on: there, the leases run out.
+//! * The queue lacks it, and its worker has a session and is heard of: it runs. (A
+//!   controller that was killed forgets jobs that run on.)
+//! * The queue lacks it, no worker speaks from it, and a later answer says the same
+//!   [`Settings::vanish_grace`] after both began: it is over.
+//! * The queue does not answer: nothing is concluded. Episodes go on.
+//! * A worker says hello from it: it runs, whatever the queue says, unless it had ended.
+//! * It turns up again after it had vanished: it is what it was. One that was over otherwise
+//!   stays over, until Slurm starts it anew.
+//!
+//! A higher restart count is another incarnation, with another worker. The earlier worker
+//! may still act, cut off: its leases run out as those of every lost worker, and it gets no
+//! new ones. Of two workers from one incarnation the last to say hello counts.
+//!
+//! ## What a loss costs an episode
+//!
+//! A worker that leaves (a warning signal, a preemption, the end of its time) gives its
+//! attempts back as `Preempted`; a worker that is lost costs `WorkerLost`. Neither uses up
+//! the retries. An episode that loses [`Settings::max_lost_workers`] workers is set aside and
+//! names them, but not counting losses that Slurm explains, then or later: preempted, timed
+//! out, cancelled, its node failed, started anew.
+//!
+//! ## Walltime
+//!
+//! A worker whose allocation ends within [`Settings::min_remaining`] gets no lease. An
+//! episode goes only to a worker with as much time left as it was seen to need: the mean of
+//! scored attempts of its env, or the time after which it was cut off itself; but never more
+//! than three quarters of the longest that any pool offers, or it would wait for ever.
 
+pub mod allocation;
 mod apply;
 mod command;
 mod decide;
@@ -50,18 +169,24 @@ mod engine;
 mod event;
 mod invariants;
 mod lease;
+mod plan;
 mod query;
 mod settings;
 pub mod snapshot;
+mod standing;
 pub mod state;
 mod volatile;
 
-pub use command::{Command, LayerOutcome, PlanProblem, Rejection};
+pub use allocation::{
+    AllocationId, JobEnd, JobId, JobPhase, JobSeen, PartitionOffer, Pool, PoolId, Token, WorkerAllocation,
+};
+pub use command::{Command, LayerOutcome, PlanProblem, PoolProblem, Rejection};
 pub use effect::{Effect, LayerAnswer, Notice, RevokeReason};
 pub use engine::{Engine, HeartbeatReply};
 pub use event::{Departure, Event};
 pub use invariants::{Invariant, Violation};
 pub use lease::LeaseRef;
+pub use plan::{AllocationView, Hold, PoolPlan, PoolWhy};
 pub use query::{LiveAttempt, WaitReason, WorkerView};
 pub use settings::Settings;
 pub use snapshot::{Snapshot, SnapshotError};

@@ -23,6 +23,10 @@ pub struct WorkerView {
     pub connected: bool,
     /// Why it takes no more leases, if it does not.
     pub draining: Option<String>,
+    /// Why it can take no leases for now, if it cannot.
+    pub unfit: Option<String>,
+    /// How long its allocation still lasts, if that is known.
+    pub remaining: Option<Millis>,
     /// How long ago it was last heard from.
     pub silent_for: Millis,
     /// The attempts that it holds.
@@ -149,6 +153,8 @@ impl Engine {
                 profile: worker.profile.clone(),
                 connected: worker.session.is_some(),
                 draining: worker.draining.clone(),
+                unfit: worker.unfit.clone(),
+                remaining: self.remaining(*id, self.volatile.clock),
                 silent_for: self.volatile.clock.since(self.volatile.seen.get(id).copied().unwrap_or_default()),
                 live: live.collect(),
             }

@@ -7,7 +7,13 @@ use crate::settings::Settings;
 use crate::state::State;
 
 /// The format of the state and of events. Bumped when an old program would misread them.
-pub const FORMAT: u32 = 1;
+///
+/// 2: pools, submissions and allocations. A program of format 1 would drop them from a
+/// snapshot in silence, and ask for everything once more.
+pub const FORMAT: u32 = 2;
+
+/// The oldest format that is read: what came later has a default.
+const OLDEST: u32 = 1;
 
 /// The durable state at one point of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +28,7 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// It was written by another version.
-    #[error("the snapshot has format {found}, this program reads format {FORMAT}")]
+    #[error("the snapshot has format {found}, this program reads formats {OLDEST} to {FORMAT}")]
     UnknownFormat {
         /// The format that it has.
         found: u32,
@@ -43,7 +49,7 @@ impl Engine {
     ///
     /// The snapshot has a format that this program does not know.
     pub fn from_snapshot(settings: Settings, snapshot: Snapshot) -> Result<Self, SnapshotError> {
-        if snapshot.format != FORMAT {
+        if !(OLDEST..=FORMAT).contains(&snapshot.format) {
             return Err(SnapshotError::UnknownFormat { found: snapshot.format });
         }
         Ok(Self::with_state(settings, snapshot.state))

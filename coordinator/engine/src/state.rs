@@ -1,7 +1,7 @@
 //! The durable state: what the journal adds up to.
 //!
 //! Nothing here depends on when it was last heard from whom; that is
-//! [`volatile`](crate::volatile) and is lost with the process, on purpose.
+//! `volatile` and is lost with the process, on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,7 @@ use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RunPlan}
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::allocation::{Allocation, AllocationId, PoolId, PoolRecord, Queue, Submission, Token, WorkerAllocation};
 use crate::lease::LeaseRef;
 
 /// All that is durable.
@@ -32,6 +33,63 @@ pub struct State {
     pub layers: BTreeMap<Digest, Layer>,
     /// Plans of envs that an attempt got ready once: their layers are warm.
     pub proven: BTreeSet<Digest>,
+    /// How long scored attempts took, by the plan of their env.
+    #[serde(default)]
+    pub durations: BTreeMap<Digest, Durations>,
+    /// The patterns that allocations are asked with.
+    #[serde(default)]
+    pub pools: BTreeMap<PoolId, PoolRecord>,
+    /// What was asked for, until all of it was over for long.
+    #[serde(default)]
+    pub submissions: BTreeMap<Token, Submission>,
+    /// How many submissions there ever were.
+    #[serde(default)]
+    pub submitted: u64,
+    /// What is known of the queue.
+    #[serde(default)]
+    pub queue: Queue,
+    /// Counts what may change what the queue shows: see [`Submission::mark`].
+    #[serde(default)]
+    pub queue_mark: u64,
+}
+
+/// How long attempts took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Durations {
+    /// How many.
+    pub count: u32,
+    /// All of them together.
+    pub total: Millis,
+}
+
+impl Durations {
+    /// How long one takes.
+    #[must_use]
+    pub const fn mean(&self) -> Option<Millis> {
+        match self.total.0.checked_div(self.count as u64) {
+            Some(mean) => Some(Millis(mean)),
+            None => None,
+        }
+    }
+}
+
+/// How a run stands beside others, and what is known of its episodes beforehand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunTerms {
+    /// Runs of a higher priority get leases first; those of one priority share fairly.
+    pub priority: i32,
+    /// The longest that each episode may take, in the order of the plan: its time budget
+    /// and what comes before and after. Empty if it is not known.
+    pub limits: Vec<Millis>,
+}
+
+impl RunTerms {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A run.
@@ -51,6 +109,9 @@ pub struct Run {
     pub open: u32,
     /// The episodes, as in the plan.
     pub episodes: Vec<Episode>,
+    /// How it stands beside other runs.
+    #[serde(default)]
+    pub terms: RunTerms,
 }
 
 /// A person's order to stop a run.
@@ -170,6 +231,18 @@ pub struct PastAttempt {
     pub ended_at: Timestamp,
     /// How it ended.
     pub end: PastEnd,
+    /// What became of the worker, if it was lost for a reason that is no guilt of the
+    /// episode's: its node failed, its allocation was preempted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explained: Option<String>,
+}
+
+impl PastAttempt {
+    /// Whether the worker was lost while it ran the attempt, and nothing else explains it.
+    #[must_use]
+    pub const fn took_worker(&self) -> bool {
+        self.end.took_worker() && self.explained.is_none()
+    }
 }
 
 /// How an attempt ended, in short; the whole is in the journal.
@@ -213,6 +286,12 @@ impl PastEnd {
         !matches!(self, Self::Lost(_))
     }
 
+    /// Whether the worker had to stop before the attempt was through.
+    #[must_use]
+    pub const fn was_preempted(self) -> bool {
+        matches!(self, Self::Fault(FaultClass::Preempted) | Self::Lost(FaultClass::Preempted))
+    }
+
     /// Whether the worker was lost while it ran the attempt.
     #[must_use]
     pub const fn took_worker(self) -> bool {
@@ -229,6 +308,9 @@ pub struct WorkerProfile {
     pub slurm_job_id: Option<String>,
     /// What it has for attempts.
     pub capacity: Capacity,
+    /// The allocation of ours that it runs in, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<WorkerAllocation>,
 }
 
 /// What a worker has for attempts.
@@ -255,6 +337,12 @@ pub struct Worker {
     pub session: Option<u64>,
     /// Why it takes no more leases, if it does not.
     pub draining: Option<String>,
+    /// Why it can take no leases for now, if it cannot.
+    #[serde(default)]
+    pub unfit: Option<String>,
+    /// When its last lease ended.
+    #[serde(default)]
+    pub idle_since: Option<Timestamp>,
     /// The leases that it holds.
     pub leases: BTreeMap<AttemptId, Lease>,
 }
@@ -399,6 +487,26 @@ impl Episode {
 }
 
 impl State {
+    /// An allocation, and what it was asked with.
+    #[must_use]
+    pub fn allocation(&self, id: &AllocationId) -> Option<(&Submission, &Allocation)> {
+        let submission = self.submissions.get(&id.token)?;
+        Some((submission, submission.tasks.get(&id.task)?))
+    }
+
+    /// The allocations of a pool.
+    pub fn allocations_of<'a>(
+        &'a self,
+        pool: &'a PoolId,
+    ) -> impl Iterator<Item = (AllocationId, &'a Submission, &'a Allocation)> {
+        self.submissions.iter().filter(move |(_, submission)| submission.pool == *pool).flat_map(
+            |(token, submission)| {
+                let id = |task: u32| AllocationId { token: token.clone(), task };
+                submission.tasks.iter().map(move |(task, allocation)| (id(*task), submission, allocation))
+            },
+        )
+    }
+
     /// A run's episode.
     #[must_use]
     pub fn episode(&self, id: EpisodeId) -> Option<&Episode> {

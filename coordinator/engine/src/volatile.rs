@@ -5,7 +5,7 @@
 //! everybody counts as heard from just now, since a coordinator that was away may let
 //! no lease run out for that.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::ids::{AttemptId, WorkerId};
 use longhaul_core::time::{Millis, Timestamp};
@@ -19,6 +19,10 @@ pub(crate) struct Volatile {
     pub(crate) renewed: BTreeMap<AttemptId, Timestamp>,
     /// When each known worker was last heard from.
     pub(crate) seen: BTreeMap<WorkerId, Timestamp>,
+    /// Live attempts whose worker said that they are past their start.
+    pub(crate) started: BTreeSet<AttemptId>,
+    /// When the clock jumped last, or the coordinator started: no wait counts from before.
+    pub(crate) forgiven: Timestamp,
 }
 
 impl Volatile {
@@ -39,8 +43,14 @@ impl Volatile {
 
     /// Counts everybody as heard from at `at`.
     pub(crate) fn forgive(&mut self, at: Timestamp) {
+        self.forgiven = at;
         self.renewed.values_mut().for_each(|renewed| *renewed = at);
         self.seen.values_mut().for_each(|seen| *seen = at);
+    }
+
+    /// How much of the time between `since` and `now` was seen to pass.
+    pub(crate) fn waited(&self, since: Timestamp, now: Timestamp) -> Millis {
+        now.since(if since > now { self.forgiven } else { since.max(self.forgiven) })
     }
 
     fn is_jump(&self, now: Timestamp, skew: Millis) -> bool {

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault, Settlement};
-use longhaul_core::time::Timestamp;
+use longhaul_core::time::{Millis, Timestamp};
 
 use super::retry::{self, Ending, Next};
+use crate::allocation::{AllocationId, PoolId};
 use crate::command::Rejection;
 use crate::engine::Engine;
 use crate::event::Event;
@@ -27,6 +28,10 @@ pub(super) struct Draft<'a> {
     touched: BTreeSet<WorkerId>,
     /// The workers that the batch gives up.
     departed: BTreeSet<WorkerId>,
+    /// The allocations that the batch ends.
+    pub(super) over: BTreeSet<AllocationId>,
+    /// How many failures of each pool the batch counts.
+    pub(super) failed: BTreeMap<PoolId, u32>,
 }
 
 impl<'a> Draft<'a> {
@@ -39,6 +44,8 @@ impl<'a> Draft<'a> {
             ended: BTreeSet::new(),
             touched: BTreeSet::new(),
             departed: BTreeSet::new(),
+            over: BTreeSet::new(),
+            failed: BTreeMap::new(),
         }
     }
 
@@ -52,6 +59,19 @@ impl<'a> Draft<'a> {
 
     pub(super) fn state(&self) -> &'a State {
         &self.engine.state
+    }
+
+    /// How much time since then was seen to pass.
+    pub(super) fn waited(&self, since: Timestamp) -> Millis {
+        self.engine.volatile.waited(since, self.at)
+    }
+
+    /// How much of that time had passed when something was asked whose answer is here now.
+    pub(super) fn waited_before(&self, since: Timestamp, asked_at: Timestamp) -> Millis {
+        if since <= self.at && asked_at < since {
+            return Millis(0);
+        }
+        self.engine.volatile.waited(since, asked_at).min(self.waited(since))
     }
 
     /// The live attempts that a worker has left after this batch.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::{RunId, WorkerId};
+use longhaul_core::ids::{AttemptId, RunId, WorkerId};
 use longhaul_core::outcome::FaultClass;
 use longhaul_core::plan::LayerKind;
 
@@ -20,8 +20,14 @@ impl Draft<'_> {
         kind: LayerKind,
         env: String,
     ) -> Result<(), Rejection> {
-        if !self.state().workers.contains_key(&worker) {
+        let Some(record) = self.state().workers.get(&worker) else {
             return Err(Rejection::UnknownWorker { worker });
+        };
+        let wants = |attempt: &AttemptId| self.state().env_of(attempt.episode).is_some_and(|known| known.name == env);
+        if !record.leases.keys().any(wants) {
+            // The attempt that wanted it is over, and the worker hears of that in a moment:
+            // told to build, it would not, and nobody else would be.
+            return Ok(());
         }
         let at = self.at;
         let claimed = |env| Event::LayerClaimed { at, key, kind, env, worker };

@@ -1,5 +1,7 @@
 //! Decisions: from a command and the state to events, without changing anything.
 
+mod allocations;
+mod ask;
 mod draft;
 mod layers;
 mod placement;
@@ -9,7 +11,6 @@ mod workers;
 
 pub(crate) use placement::Demand;
 
-use longhaul_core::outcome::{Fault, FaultClass};
 use longhaul_core::time::Timestamp;
 
 use crate::command::{Command, Rejection};
@@ -31,7 +32,7 @@ impl Engine {
                 let at = draft.at;
                 draft.push(Event::CoordinatorRestarted { at });
             }
-            Command::SubmitRun { run, plan, digest } => draft.submit_run(run, plan, digest)?,
+            Command::SubmitRun { run, plan, digest, terms } => draft.submit_run(run, plan, digest, terms)?,
             Command::CancelRun { run, by } => draft.cancel_run(run, by)?,
             Command::ForgetRun { run } => draft.forget_run(run)?,
             Command::WorkerConnected { worker, session, profile, live } => {
@@ -40,11 +41,24 @@ impl Engine {
             Command::WorkerDisconnected { worker, session } => draft.disconnect(worker, session),
             Command::WorkerLeaving { worker, reason } => draft.leave(worker, reason),
             Command::DrainWorker { worker, reason } => draft.drain(worker, reason)?,
+            Command::WorkerUnfit { worker, reason } => draft.unfit(worker, reason)?,
             Command::AttemptEnded { lease, end, steps } => draft.end_of_attempt(lease, end, steps)?,
             Command::ClaimLayer { worker, key, kind, env } => draft.claim_layer(worker, key, kind, env)?,
             Command::ReportLayer { worker, key, kind, env, outcome } => {
                 draft.report_layer(worker, key, kind, env, outcome);
             }
+            Command::SetPool { pool } => draft.set_pool(pool)?,
+            Command::RemovePool { pool } => draft.remove_pool(pool),
+            Command::ResumePool { pool } => draft.resume_pool(pool)?,
+            Command::PartitionSeen { pool, offer } => draft.partition_seen(pool, offer)?,
+            Command::SubmissionAccepted { token, job } => draft.submission_accepted(token, job)?,
+            Command::SubmissionRefused { token, reason, transient } => {
+                draft.submission_refused(token, reason, transient)?;
+            }
+            Command::SubmissionUnknown { token, reason } => draft.submission_unknown(token, reason)?,
+            Command::QueueSeen { mark, asked_at, jobs } => draft.queue_seen(mark, asked_at, &jobs),
+            Command::QueueUnreachable { reason } => draft.queue_unreachable(reason),
+            Command::AccountingSeen { jobs } => drop(draft.jobs_seen(&jobs)),
             Command::Tick => self.tick(&mut draft),
         }
         Ok(draft.finish())
@@ -58,7 +72,7 @@ impl Engine {
         for (worker, lease, _) in self.state.leases() {
             if over(self.lease_end(lease.attempt)) {
                 let message = format!("the lease was not renewed for {}", self.settings.grace());
-                draft.lose(worker, lease, Fault { class: FaultClass::WorkerLost, message, log_tail: None });
+                draft.lose(worker, lease, self.fault_of_loss(worker, &message));
             }
         }
         for (id, worker) in &self.state.workers {
@@ -68,6 +82,10 @@ impl Engine {
         }
         if draft.is_empty() {
             self.place(draft);
+        }
+        // And only when nothing can be started, what is missing for it.
+        if draft.is_empty() {
+            draft.tend_pools();
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Placement: which episode starts next, and where.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, WorkerId};
+use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
 use longhaul_core::plan::{EnvEntry, LayerKind, Resources};
+use longhaul_core::time::{Millis, Timestamp};
 
 use super::draft::Draft;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::lease::LeaseRef;
-use crate::state::{Capacity, LayerState, State, Worker};
+use crate::state::{Capacity, EpisodeState, LayerState, State, Worker};
 
 /// What a worker has left.
 #[derive(Clone, Copy, Debug)]
@@ -26,17 +28,21 @@ pub(crate) struct Room {
 impl Room {
     /// What is left of a worker beside its live leases.
     pub(crate) fn of(worker: &Worker) -> Self {
-        let capacity = worker.profile.capacity;
-        let mut room = Self {
+        let mut room = Self::empty(worker.profile.capacity);
+        worker.leases.values().for_each(|lease| room.take(lease.reserved));
+        room
+    }
+
+    /// All of a worker that has nothing to do.
+    pub(crate) const fn empty(capacity: Capacity) -> Self {
+        Self {
             capacity,
             cpu_millis: capacity.cpu_millis,
             memory_mib: capacity.memory_mib,
             gpus: capacity.gpus,
             slots: if capacity.max_slots == 0 { u32::MAX } else { capacity.max_slots },
             live: 0,
-        };
-        worker.leases.values().for_each(|lease| room.take(lease.reserved));
-        room
+        }
     }
 
     pub(crate) fn take(&mut self, reserved: Resources) {
@@ -95,7 +101,7 @@ impl Engine {
     pub(crate) fn rooms(&self) -> BTreeMap<WorkerId, Room> {
         let workers = self.state.workers.iter();
         workers
-            .filter(|(id, worker)| worker.session.is_some() && worker.draining.is_none() && !self.is_silent(**id))
+            .filter(|(id, worker)| worker.session.is_some() && self.takes_leases(**id) && !self.is_silent(**id))
             .map(|(id, worker)| (*id, Room::of(worker)))
             .collect()
     }
@@ -106,45 +112,106 @@ impl Engine {
         if placement.is_full() {
             return;
         }
+        let longest = self.longest_offer();
+        let mut lines: Vec<_> =
+            self.state.order.iter().filter_map(|id| Line::new(self, *id, &placement, draft.at, longest)).collect();
         for pass in [Pass::Preferred, Pass::Rest] {
-            self.place_in(pass, &mut placement, draft);
+            place_in(pass, &mut lines, &mut placement, draft);
         }
     }
+}
 
-    fn place_in(&self, pass: Pass, placement: &mut Placement<'_>, draft: &mut Draft<'_>) {
-        for id in &self.state.order {
-            let Some(run) = self.state.runs.get(id).filter(|run| run.open > 0 && run.cancelled.is_none()) else {
-                continue;
-            };
-            // By index into the run's envs: asked for each of perhaps ten thousand episodes.
-            let mut may_fit: Vec<_> = run.plan.envs.iter().map(|env| !placement.unfit.contains(&env.plan)).collect();
-            for ((index, episode), entry) in (0..).zip(&run.episodes).zip(&run.plan.episodes) {
-                let Some(may_fit) = usize::try_from(entry.env).ok().and_then(|env| may_fit.get_mut(env)) else {
-                    continue;
-                };
-                if !*may_fit {
-                    continue;
-                }
-                let episode_id = EpisodeId { run: *id, index };
-                if !episode.is_due(draft.at) || placement.granted.contains(&episode_id) {
-                    continue;
-                }
-                let Some(env) = run.env(entry) else { continue };
-                if pass == Pass::Preferred && !placement.is_preferred(env) {
-                    continue;
-                }
-                let Some((worker, reserved)) = placement.find(env) else {
-                    *may_fit = false;
-                    continue;
-                };
-                let number = episode.attempts().saturating_add(1);
-                let lease = placement.grant(episode_id, number, env, worker, reserved);
-                draft.push(Event::LeaseGranted { at: draft.at, lease, worker, reserved });
-                if placement.is_full() {
-                    return;
-                }
+/// Grants leases one by one: each to the run that comes first now.
+fn place_in(pass: Pass, lines: &mut [Line<'_>], placement: &mut Placement<'_>, draft: &mut Draft<'_>) {
+    lines.iter_mut().for_each(|line| line.next = 0);
+    while !placement.is_full()
+        && let Some(line) =
+            lines.iter_mut().filter(|line| line.next < line.waiting.len()).min_by_key(|line| line.rank())
+    {
+        let Some(candidate) = line.advance(pass, placement) else { continue };
+        let Some((worker, reserved)) = placement.find(candidate) else { continue };
+        line.live = line.live.saturating_add(1);
+        let lease = placement.grant(candidate, worker, reserved);
+        draft.push(Event::LeaseGranted { at: draft.at, lease, worker, reserved });
+    }
+}
+
+/// An episode that is due.
+#[derive(Clone, Copy, Debug)]
+struct Candidate<'a> {
+    id: EpisodeId,
+    number: u32,
+    env: &'a EnvEntry,
+    /// How long it will take, if that is known, and how much time its worker must have left.
+    expected: Option<Millis>,
+    wanted: Millis,
+}
+
+/// The episodes of a run that are due, in the order in which they start.
+struct Line<'a> {
+    priority: i32,
+    /// How many attempts of the run are live: those with fewer come first.
+    live: u32,
+    /// Its place in the order of submission.
+    place: usize,
+    waiting: Vec<Candidate<'a>>,
+    next: usize,
+}
+
+impl<'a> Line<'a> {
+    fn new(
+        engine: &'a Engine,
+        id: RunId,
+        placement: &Placement<'_>,
+        at: Timestamp,
+        longest: Option<Millis>,
+    ) -> Option<Self> {
+        let state = &engine.state;
+        let run = state.runs.get(&id).filter(|run| run.open > 0 && run.cancelled.is_none())?;
+        let may_fit: Vec<_> = run.plan.envs.iter().map(|env| placement.may_fit(env)).collect();
+        if !may_fit.contains(&true) {
+            return None;
+        }
+        let times = engine.times(run);
+        let mut waiting = Vec::new();
+        let mut live = 0_u32;
+        for (index, (episode, entry)) in run.episodes.iter().zip(&run.plan.episodes).enumerate() {
+            live = live.saturating_add(u32::from(matches!(episode.state, EpisodeState::Active { .. })));
+            let fits = usize::try_from(entry.env).ok().and_then(|env| may_fit.get(env)) == Some(&true);
+            let Some(env) = run.env(entry).filter(|_| fits && episode.is_due(at)) else { continue };
+            let Ok(number) = u32::try_from(index) else { continue };
+            waiting.push(Candidate {
+                id: EpisodeId { run: id, index: number },
+                number: episode.attempts().saturating_add(1),
+                env,
+                expected: times.expected(index, episode),
+                wanted: times.wanted(index, episode, longest),
+            });
+        }
+        if times.differ() {
+            // Long ones first, or one of them is left running alone at the end; and before
+            // those the ones of which nothing is known, since they may be long.
+            waiting.sort_by_key(|candidate| Reverse(candidate.expected.unwrap_or(Millis(u64::MAX))));
+        }
+        let place = state.order.iter().position(|known| *known == id)?;
+        (!waiting.is_empty()).then_some(Self { priority: run.terms.priority, live, place, waiting, next: 0 })
+    }
+
+    /// Higher priorities first, then fair shares, then the order of submission.
+    const fn rank(&self) -> (Reverse<i32>, u32, usize) {
+        (Reverse(self.priority), self.live, self.place)
+    }
+
+    /// The next candidate that this pass may start.
+    fn advance(&mut self, pass: Pass, placement: &Placement<'_>) -> Option<Candidate<'a>> {
+        while let Some(candidate) = self.waiting.get(self.next).copied() {
+            self.next += 1;
+            let preferred = pass == Pass::Rest || placement.is_preferred(candidate.env);
+            if preferred && placement.may_fit(candidate.env) && !placement.granted.contains(&candidate.id) {
+                return Some(candidate);
             }
         }
+        None
     }
 }
 
@@ -156,16 +223,26 @@ enum Pass {
     Rest,
 }
 
+/// A holder of a layer is worth a wait behind so many other attempts of the same env: beyond
+/// that, getting the layer elsewhere is cheaper than one crowded disk.
+const LAYER_IS_WORTH: u32 = 2;
+
 /// A placement on its way.
 struct Placement<'a> {
     state: &'a State,
     rooms: BTreeMap<WorkerId, Room>,
+    nodes: BTreeMap<WorkerId, &'a str>,
+    /// How long each worker still lasts, if that is known.
+    remaining: BTreeMap<WorkerId, Millis>,
+    /// How many attempts are starting on each node, and how many may.
+    starting: BTreeMap<&'a str, u32>,
+    max_starting: u32,
     last_epoch: Epoch,
     granted: BTreeSet<EpisodeId>,
-    /// Envs, by their plan, with a live attempt.
-    live: BTreeSet<Digest>,
-    /// Envs, by name, whose configure layer is there.
-    configured: BTreeSet<&'a str>,
+    /// Envs, by their plan, with live attempts: how many, on each worker.
+    live: BTreeMap<Digest, BTreeMap<WorkerId, u32>>,
+    /// Envs, by name, whose configure layer is there, with the workers that have it.
+    configured: BTreeMap<&'a str, &'a BTreeSet<WorkerId>>,
     /// Envs that fit nowhere any more: room only shrinks while leases are granted.
     unfit: BTreeSet<Digest>,
 }
@@ -173,63 +250,112 @@ struct Placement<'a> {
 impl<'a> Placement<'a> {
     fn new(engine: &'a Engine) -> Self {
         let state = &engine.state;
-        let live = state.leases().filter_map(|(_, lease, _)| Some(state.env_of(lease.attempt.episode)?.plan)).collect();
-        let ready = |state: &LayerState| matches!(state, LayerState::Ready { .. });
-        let configured = state
-            .layers
-            .values()
-            .filter(|layer| layer.kind == LayerKind::Configure && ready(&layer.state))
-            .map(|layer| layer.env.as_str())
-            .collect();
+        let mut live: BTreeMap<Digest, BTreeMap<WorkerId, u32>> = BTreeMap::new();
+        let mut starting: BTreeMap<&str, u32> = BTreeMap::new();
+        for (worker, lease, held) in state.leases() {
+            if let Some(env) = state.env_of(lease.attempt.episode) {
+                *live.entry(env.plan).or_default().entry(worker).or_default() += 1;
+            }
+            if engine.is_starting(lease.attempt, held)
+                && let Some(record) = state.workers.get(&worker)
+            {
+                *starting.entry(record.profile.hostname.as_str()).or_default() += 1;
+            }
+        }
+        let configured = state.layers.values().filter_map(|layer| match &layer.state {
+            LayerState::Ready { told, .. } if layer.kind == LayerKind::Configure => Some((layer.env.as_str(), told)),
+            _ => None,
+        });
+        let rooms = engine.rooms();
+        let now = engine.volatile.clock;
+        let remaining = rooms.keys().filter_map(|id| Some((*id, engine.remaining(*id, now)?))).collect();
+        let nodes = rooms.keys().filter_map(|id| Some((*id, state.workers.get(id)?.profile.hostname.as_str())));
         Self {
             state,
-            rooms: engine.rooms(),
+            nodes: nodes.collect(),
+            remaining,
+            starting,
+            max_starting: engine.settings.max_starting.max(1),
             last_epoch: state.last_epoch,
             granted: BTreeSet::new(),
             live,
-            configured,
+            configured: configured.collect(),
             unfit: BTreeSet::new(),
+            rooms,
         }
     }
 
     fn is_full(&self) -> bool {
-        self.rooms.values().all(|room| room.slots == 0)
+        self.rooms.iter().all(|(id, room)| room.slots == 0 || self.is_paced(*id))
+    }
+
+    /// Whether as many attempts are starting on a worker's node as may.
+    fn is_paced(&self, worker: WorkerId) -> bool {
+        let starting = self.nodes.get(&worker).and_then(|node| self.starting.get(node));
+        starting.is_some_and(|starting| *starting >= self.max_starting)
+    }
+
+    fn may_fit(&self, env: &EnvEntry) -> bool {
+        !self.unfit.contains(&env.plan)
     }
 
     fn is_preferred(&self, env: &EnvEntry) -> bool {
         self.state.proven.contains(&env.plan)
-            || self.configured.contains(env.name.as_str())
-            || !self.live.contains(&env.plan)
+            || self.configured.contains_key(env.name.as_str())
+            || !self.live.contains_key(&env.plan)
     }
 
-    /// The worker with the fewest live attempts that has room.
-    fn find(&mut self, env: &EnvEntry) -> Option<(WorkerId, Resources)> {
-        if self.unfit.contains(&env.plan) {
-            return None;
-        }
+    /// The best worker for an episode, of those that have room.
+    fn find(&mut self, candidate: Candidate<'_>) -> Option<(WorkerId, Resources)> {
+        let env = candidate.env;
         let demand = Demand::new(env.resources, self.rooms.values().map(|room| room.capacity));
-        let fitting = self.rooms.iter().filter_map(|(id, room)| Some((room.live, *id, room.fit(demand)?)));
-        let best = fitting.min_by_key(|(live, id, _)| (*live, *id));
-        if best.is_none() {
+        let mut fits_anywhere = false;
+        let mut best: Option<(Cost, WorkerId, Resources)> = None;
+        for (id, room) in self.rooms.iter().filter(|(id, _)| !self.is_paced(**id)) {
+            let Some(reserved) = room.fit(demand) else { continue };
+            fits_anywhere = true;
+            if self.remaining.get(id).is_some_and(|left| *left < candidate.wanted) {
+                continue;
+            }
+            let cost = self.cost(*id, room, candidate);
+            if best.as_ref().is_none_or(|(least, _, _)| cost < *least) {
+                best = Some((cost, *id, reserved));
+            }
+        }
+        if !fits_anywhere {
             self.unfit.insert(env.plan);
         }
         best.map(|(_, id, reserved)| (id, reserved))
     }
 
-    fn grant(
-        &mut self,
-        episode: EpisodeId,
-        number: u32,
-        env: &EnvEntry,
-        worker: WorkerId,
-        reserved: Resources,
-    ) -> LeaseRef {
+    /// What speaks against a worker, the weightiest first: a graphics processor would stand
+    /// idle; others of the env are there already, but a layer that is there too makes up
+    /// for some of them; it may not last long enough; it has much to do.
+    fn cost(&self, id: WorkerId, room: &Room, candidate: Candidate<'_>) -> Cost {
+        let env = candidate.env;
+        let wastes_gpus = room.capacity.gpus > 0 && env.resources.gpus == 0;
+        let alike = self.live.get(&env.plan).and_then(|live| live.get(&id)).copied().unwrap_or(0);
+        let holds = self.configured.get(env.name.as_str()).is_some_and(|told| told.contains(&id));
+        let crowded = if holds { alike } else { alike.saturating_add(LAYER_IS_WORTH) };
+        let safe = candidate.expected.map_or(0, |expected| expected.0.saturating_mul(2));
+        let is_short = self.remaining.get(&id).is_some_and(|left| left.0 < safe);
+        (wastes_gpus, crowded, is_short, room.live)
+    }
+
+    fn grant(&mut self, candidate: Candidate<'_>, worker: WorkerId, reserved: Resources) -> LeaseRef {
+        let Candidate { id: episode, number, env, .. } = candidate;
         self.last_epoch = Epoch(self.last_epoch.0 + 1);
         self.granted.insert(episode);
-        self.live.insert(env.plan);
+        *self.live.entry(env.plan).or_default().entry(worker).or_default() += 1;
+        if let Some(node) = self.nodes.get(&worker) {
+            *self.starting.entry(node).or_default() += 1;
+        }
         if let Some(room) = self.rooms.get_mut(&worker) {
             room.take(reserved);
         }
         LeaseRef { attempt: AttemptId { episode, number }, epoch: self.last_epoch }
     }
 }
+
+/// What speaks against a worker: see [`Placement::cost`].
+type Cost = (bool, u32, bool, u32);

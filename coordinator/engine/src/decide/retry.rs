@@ -73,7 +73,7 @@ fn after_fault(
     if fault.class == FaultClass::LayerBuild && layer_has_failed(&engine.state, id) {
         return Next::Settle(Settlement::Faulted(fault.clone()));
     }
-    if end.took_worker() {
+    if end.took_worker() && engine.explained_loss(worker).is_none() {
         let lost = workers_lost(&engine.state, episode, worker);
         if lost.len() >= usize::try_from(settings.max_lost_workers.max(1)).unwrap_or(usize::MAX) {
             let message = format!(
@@ -114,7 +114,7 @@ fn layer_has_failed(state: &State, id: EpisodeId) -> bool {
 /// The workers that were lost with the episode, `worker` being the last of them: node
 /// and id, for people.
 fn workers_lost(state: &State, episode: &Episode, worker: WorkerId) -> Vec<String> {
-    let before = episode.past.iter().filter(|past| past.end.took_worker());
+    let before = episode.past.iter().filter(|past| past.took_worker());
     let mut lost: Vec<_> = before.map(|past| format!("{} on {}", past.worker, past.hostname)).collect();
     lost.push(match state.workers.get(&worker) {
         Some(record) => format!("{worker} on {}", record.profile.hostname),

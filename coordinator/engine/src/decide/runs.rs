@@ -8,10 +8,16 @@ use longhaul_core::plan::RunPlan;
 use super::draft::Draft;
 use crate::command::{PlanProblem, Rejection};
 use crate::event::Event;
-use crate::state::EpisodeState;
+use crate::state::{EpisodeState, RunTerms};
 
 impl Draft<'_> {
-    pub(super) fn submit_run(&mut self, run: RunId, plan: RunPlan, digest: Digest) -> Result<(), Rejection> {
+    pub(super) fn submit_run(
+        &mut self,
+        run: RunId,
+        plan: RunPlan,
+        digest: Digest,
+        terms: RunTerms,
+    ) -> Result<(), Rejection> {
         let state = self.state();
         let known = state.runs.get(&run).map(|known| known.digest);
         if let Some(known) = known.or_else(|| Some(state.forgotten.get(&run)?.digest)) {
@@ -20,7 +26,7 @@ impl Draft<'_> {
         }
         check(&plan).map_err(|problem| Rejection::BadPlan { run, problem })?;
         let at = self.at;
-        self.push(Event::RunSubmitted { at, run, digest, plan });
+        self.push(Event::RunSubmitted { at, run, digest, plan, terms });
         Ok(())
     }
 

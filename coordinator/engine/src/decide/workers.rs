@@ -42,10 +42,26 @@ impl Draft<'_> {
     }
 
     pub(super) fn drain(&mut self, worker: WorkerId, reason: String) -> Result<(), Rejection> {
-        let known = self.state().workers.get(&worker).ok_or(Rejection::UnknownWorker { worker })?;
-        if known.draining.is_none() {
+        if !self.state().workers.contains_key(&worker) {
+            return Err(Rejection::UnknownWorker { worker });
+        }
+        self.drain_known(worker, reason);
+        Ok(())
+    }
+
+    /// Tells a worker to take nothing new, if it is known and was not told yet.
+    pub(super) fn drain_known(&mut self, worker: WorkerId, reason: String) {
+        if self.state().workers.get(&worker).is_some_and(|known| known.draining.is_none()) {
             let at = self.at;
             self.push(Event::WorkerDraining { at, worker, reason });
+        }
+    }
+
+    pub(super) fn unfit(&mut self, worker: WorkerId, reason: Option<String>) -> Result<(), Rejection> {
+        let known = self.state().workers.get(&worker).ok_or(Rejection::UnknownWorker { worker })?;
+        if known.unfit != reason {
+            let at = self.at;
+            self.push(Event::WorkerUnfit { at, worker, reason });
         }
         Ok(())
     }
@@ -53,13 +69,20 @@ impl Draft<'_> {
     /// Ends all that a worker holds, and forgets the worker.
     pub(super) fn depart(&mut self, id: WorkerId, departure: Departure) {
         let Some(worker) = self.state().workers.get(&id) else { return };
-        let (class, message) = match &departure {
-            Departure::Left { reason } => (FaultClass::Preempted, format!("the worker left: {reason}")),
-            Departure::Lost => (FaultClass::WorkerLost, "the worker was not heard of any more".to_owned()),
+        let fault = match &departure {
+            Departure::Left { reason } => {
+                let message = format!("the worker left: {reason}");
+                Fault { class: FaultClass::Preempted, message, log_tail: None }
+            }
+            Departure::Lost => self.engine.fault_of_loss(id, "the worker was not heard of any more"),
+            Departure::Ended { why } => {
+                let message = format!("the worker's allocation ended: {why}");
+                Fault { class: FaultClass::WorkerLost, message, log_tail: None }
+            }
         };
         for (attempt, lease) in &worker.leases {
             let lease = LeaseRef { attempt: *attempt, epoch: lease.epoch };
-            self.lose(id, lease, Fault { class, message: message.clone(), log_tail: None });
+            self.lose(id, lease, fault.clone());
         }
         self.forsake(id);
         let at = self.at;

@@ -6,8 +6,11 @@ use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Settlement, Verdict};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, Resources, RetryPolicy, RunPlan};
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::state::{Capacity, EpisodeState, WorkerProfile};
-use longhaul_engine::{Command, Effect, Engine, Event, LeaseRef, Rejection, Settings};
+use longhaul_engine::state::{Capacity, EpisodeState, RunTerms, WorkerProfile};
+use longhaul_engine::{
+    Command, Effect, Engine, Event, JobId, JobPhase, JobSeen, LeaseRef, Pool, PoolId, Rejection, Settings, Token,
+    WorkerAllocation,
+};
 
 /// An hour in the life of a coordinator.
 pub(crate) struct Bench {
@@ -21,7 +24,48 @@ pub(crate) const TTL: u64 = 30_000;
 pub(crate) const SKEW: u64 = 10_000;
 
 pub(crate) fn settings() -> Settings {
-    Settings { lease_ttl: Millis(TTL), skew: Millis(SKEW), max_lost_workers: 3, max_backoff: Millis(60_000) }
+    Settings {
+        lease_ttl: Millis(TTL),
+        skew: Millis(SKEW),
+        max_lost_workers: 3,
+        max_backoff: Millis(60_000),
+        ..Settings::default()
+    }
+}
+
+pub(crate) fn pool_id() -> PoolId {
+    PoolId("batch".to_owned())
+}
+
+/// A pool of workers with four processors each.
+pub(crate) fn pool() -> Pool {
+    Pool {
+        id: pool_id(),
+        token_prefix: "longhaul.me.".to_owned(),
+        offer: capacity(4_000, 8_000, 0),
+        walltime: Millis(3_600_000),
+        array: true,
+        max_workers: 10,
+        max_queued: 10,
+        max_node_time: None,
+        idle: Millis(60_000),
+        max_failures: 3,
+    }
+}
+
+/// A job in the queue.
+pub(crate) fn seen(token: &Token, job: &str, task: u32, restarts: u32, phase: JobPhase) -> JobSeen {
+    JobSeen { token: token.clone(), job: JobId(job.to_owned()), tasks: vec![task], restarts, phase }
+}
+
+pub(crate) fn running(token: &Token, job: &str, task: u32, restarts: u32, until: Timestamp) -> JobSeen {
+    let phase = JobPhase::Running { node: Some("n1".to_owned()), started_at: None, ends_at: Some(until) };
+    seen(token, job, task, restarts, phase)
+}
+
+/// What a worker in an allocation says of it.
+pub(crate) fn from(token: &Token, job: &str, task: u32, restarts: u32) -> WorkerAllocation {
+    WorkerAllocation { token: token.clone(), job: JobId(job.to_owned()), task, restarts, ends_at: None }
 }
 
 pub(crate) fn run_id(number: u32) -> RunId {
@@ -110,7 +154,12 @@ impl Bench {
     }
 
     pub(crate) fn submit(&mut self, run: u32, plan: RunPlan) -> Vec<Event> {
-        self.step(Command::SubmitRun { run: run_id(run), plan, digest: Digest::of(b"plan") })
+        self.step(Command::SubmitRun {
+            run: run_id(run),
+            plan,
+            digest: Digest::of(b"plan"),
+            terms: RunTerms::default(),
+        })
     }
 
     pub(crate) fn connect(&mut self, worker: u32, capacity: Capacity) -> Vec<Event> {
@@ -119,8 +168,52 @@ impl Bench {
 
     pub(crate) fn connect_with(&mut self, worker: u32, capacity: Capacity, live: Vec<LeaseRef>) -> Vec<Event> {
         self.sessions += 1;
-        let profile = WorkerProfile { hostname: format!("node{worker}"), slurm_job_id: None, capacity };
+        let profile =
+            WorkerProfile { hostname: format!("node{worker}"), slurm_job_id: None, capacity, allocation: None };
         self.step(Command::WorkerConnected { worker: worker_id(worker), session: self.sessions, profile, live })
+    }
+
+    /// A worker in an allocation says hello.
+    pub(crate) fn connect_in(&mut self, worker: u32, allocation: WorkerAllocation) -> Vec<Event> {
+        self.sessions += 1;
+        let hostname = format!("node{worker}");
+        let capacity = pool().offer;
+        let profile = WorkerProfile { hostname, slurm_job_id: None, capacity, allocation: Some(allocation) };
+        let live = self.held_by(worker);
+        self.step(Command::WorkerConnected { worker: worker_id(worker), session: self.sessions, profile, live })
+    }
+
+    /// Sets a pool, and looks at an empty queue once.
+    pub(crate) fn set_pool(&mut self, pool: Pool) {
+        self.step(Command::SetPool { pool });
+        self.queue(Vec::new());
+    }
+
+    /// The queue is asked and answers at once.
+    pub(crate) fn queue(&mut self, jobs: Vec<JobSeen>) -> Vec<Event> {
+        let mark = self.engine.queue_mark();
+        self.step(Command::QueueSeen { mark, asked_at: self.now, jobs })
+    }
+
+    /// What Slurm is asked for by these events.
+    pub(crate) fn asked(&self, events: &[Event]) -> Vec<(Token, u32)> {
+        let orders = self.orders(events).into_iter();
+        let asked = orders.filter_map(|effect| match effect {
+            Effect::SubmitAllocations { token, count, .. } => Some((token, count)),
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    /// Slurm takes the newest submission as `job`, and it runs, all of it, for an hour.
+    pub(crate) fn runs_as(&mut self, job: &str) -> Token {
+        let token = self.engine.state().submissions.keys().next_back().expect("something was asked for").clone();
+        let job = JobId(job.to_owned());
+        self.step(Command::SubmissionAccepted { token: token.clone(), job: job.clone() });
+        let tasks: Vec<u32> = self.engine.state().submissions[&token].tasks.keys().copied().collect();
+        let jobs = tasks.iter().map(|task| running(&token, &job.0, *task, 0, self.now.plus(Millis(3_600_000))));
+        self.queue(jobs.collect());
+        token
     }
 
     pub(crate) fn disconnect(&mut self, worker: u32) -> Vec<Event> {

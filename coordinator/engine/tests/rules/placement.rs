@@ -13,7 +13,7 @@ fn active(bench: &Bench, run: u32, count: u32) -> Vec<u32> {
 }
 
 #[test]
-fn episodes_start_in_the_order_of_runs_and_plans_with_rising_epochs() {
+fn episodes_start_in_the_order_of_their_plans_and_runs_take_turns_with_rising_epochs() {
     let mut bench = Bench::new();
     bench.submit(2, small(2));
     bench.submit(1, small(2));
@@ -29,7 +29,7 @@ fn episodes_start_in_the_order_of_runs_and_plans_with_rising_epochs() {
         })
         .collect();
     let plan_of = |index: u32| Digest::of(&index.to_be_bytes());
-    assert_eq!(sent, [plan_of(0), plan_of(1), plan_of(0)], "each lease names its episode's plan");
+    assert_eq!(sent, [plan_of(0), plan_of(0), plan_of(1)], "each lease names its episode's plan");
 }
 
 #[test]

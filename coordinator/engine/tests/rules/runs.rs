@@ -2,6 +2,7 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::outcome::{AttemptEnd, FaultClass, Settlement, SettlementKind};
+use longhaul_engine::state::RunTerms;
 use longhaul_engine::{
     Command, Effect, Engine, Event, Notice, PlanProblem, Rejection, RevokeReason, Snapshot, SnapshotError,
 };
@@ -21,7 +22,8 @@ fn the_same_run_twice_is_one_run_and_another_plan_under_its_id_is_refused() {
     let mut bench = Bench::new();
     bench.submit(1, small(2));
     assert!(bench.submit(1, small(2)).is_empty());
-    let other = Command::SubmitRun { run: run_id(1), plan: small(3), digest: Digest::of(b"other") };
+    let other =
+        Command::SubmitRun { run: run_id(1), plan: small(3), digest: Digest::of(b"other"), terms: RunTerms::default() };
     assert!(matches!(bench.try_step(other), Err(Rejection::RunIdTaken { .. })));
     assert_eq!(bench.engine.summaries().len(), 1);
 }
@@ -29,7 +31,14 @@ fn the_same_run_twice_is_one_run_and_another_plan_under_its_id_is_refused() {
 #[test]
 fn a_plan_that_contradicts_itself_is_refused() {
     let mut bench = Bench::new();
-    let mut try_plan = |plan| bench.try_step(Command::SubmitRun { run: run_id(1), plan, digest: Digest::of(b"plan") });
+    let mut try_plan = |plan| {
+        bench.try_step(Command::SubmitRun {
+            run: run_id(1),
+            plan,
+            digest: Digest::of(b"plan"),
+            terms: RunTerms::default(),
+        })
+    };
     let problem = |problem| Err(Rejection::BadPlan { run: run_id(1), problem });
     assert_eq!(try_plan(small(0)), problem(PlanProblem::NoEpisodes));
     let no_env = plan(vec![env("calc", 1, 1)], &[0, 1]);

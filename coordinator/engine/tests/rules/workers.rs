@@ -158,7 +158,12 @@ fn a_silent_worker_gets_nothing_new() {
 #[test]
 fn a_worker_does_not_come_back_with_other_resources() {
     let mut bench = started(1);
-    let profile = WorkerProfile { hostname: "node1".to_owned(), slurm_job_id: None, capacity: capacity(500, 500, 0) };
+    let profile = WorkerProfile {
+        hostname: "node1".to_owned(),
+        slurm_job_id: None,
+        capacity: capacity(500, 500, 0),
+        allocation: None,
+    };
     let again = Command::WorkerConnected { worker: worker_id(1), session: 9, profile, live: Vec::new() };
     assert_eq!(bench.try_step(again), Err(Rejection::WorkerChanged { worker: worker_id(1) }));
 }

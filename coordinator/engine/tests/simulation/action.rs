@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::slurm::SlurmAction;
+
 /// One happening. Numbers are selectors: they are resolved against what is there.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -51,12 +53,24 @@ pub(crate) enum Action {
     Drain(u8),
     /// A settled run is forgotten.
     Forget(u8),
+    /// A worker says that its disk is full, or that it is not any more.
+    Unfit(u8, bool),
+    /// Something happens at Slurm.
+    Slurm(SlurmAction),
 }
 
 /// Actions in the mix that finds most: much ordinary work, and every fault often enough
 /// that several meet.
-pub(crate) fn actions(length: usize) -> impl Strategy<Value = Vec<Action>> {
-    let one = prop_oneof![
+pub(crate) fn actions(length: usize, slurm: bool) -> BoxedStrategy<Vec<Action>> {
+    if slurm {
+        return prop::collection::vec(prop_oneof![3 => ordinary(), 2 => at_slurm().prop_map(Action::Slurm)], length)
+            .boxed();
+    }
+    prop::collection::vec(ordinary(), length).boxed()
+}
+
+fn ordinary() -> impl Strategy<Value = Action> {
+    prop_oneof![
         16 => (500_u64..9_000).prop_map(Action::Advance),
         2 => (9_000_u64..60_000).prop_map(Action::Advance),
         1 => (1_000_u64..90_000).prop_map(Action::Stall),
@@ -81,6 +95,22 @@ pub(crate) fn actions(length: usize) -> impl Strategy<Value = Vec<Action>> {
         1 => any::<u8>().prop_map(Action::Cancel),
         1 => any::<u8>().prop_map(Action::Drain),
         2 => any::<u8>().prop_map(Action::Forget),
-    ];
-    prop::collection::vec(one, length)
+        2 => any::<(u8, bool)>().prop_map(|(who, full)| Action::Unfit(who, full)),
+    ]
+}
+
+fn at_slurm() -> impl Strategy<Value = SlurmAction> {
+    prop_oneof![
+        24 => any::<u8>().prop_map(SlurmAction::Submit),
+        24 => any::<bool>().prop_map(SlurmAction::Ask),
+        8 => Just(SlurmAction::Answer),
+        2 => Just(SlurmAction::Account),
+        24 => (any::<u8>(), prop::bool::weighted(0.85)).prop_map(|(which, up)| SlurmAction::Start(which, up)),
+        4 => any::<(u8, u8)>().prop_map(|(which, how)| SlurmAction::End(which, how)),
+        3 => any::<(u8, bool)>().prop_map(|(which, cut)| SlurmAction::Requeue(which, cut)),
+        3 => any::<u8>().prop_map(SlurmAction::Heal),
+        1 => Just(SlurmAction::Toggle),
+        2 => any::<bool>().prop_map(SlurmAction::Forget),
+        8 => Just(SlurmAction::Resume),
+    ]
 }

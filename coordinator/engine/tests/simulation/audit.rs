@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, WorkerId};
-use longhaul_core::outcome::{AttemptEnd, Settlement};
-use longhaul_engine::Event;
+use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
+use longhaul_engine::allocation::Queue;
+use longhaul_engine::{Engine, Event, Token};
 
 use crate::plans;
 use crate::world::Outcome;
@@ -19,6 +20,12 @@ pub(crate) struct Audit {
     scored: BTreeSet<EpisodeId>,
     settled: BTreeMap<EpisodeId, Settlement>,
     builders: BTreeMap<Digest, WorkerId>,
+    /// How many attempts each episode may have, and has used up.
+    retries: BTreeMap<EpisodeId, (u32, u32)>,
+    /// How many workers were lost with each episode.
+    lost: BTreeMap<EpisodeId, u32>,
+    /// The tokens that were ever given out.
+    tokens: BTreeSet<Token>,
     /// The env of each episode.
     envs: BTreeMap<EpisodeId, String>,
     /// Workers that were left without an attempt on an env, or without any, since their claim.
@@ -32,8 +39,13 @@ fn must(holds: bool, invariant: &str, event: &Event) -> Outcome {
 }
 
 impl Audit {
-    pub(crate) fn observe(&mut self, events: &[Event]) -> Outcome {
-        events.iter().try_for_each(|event| self.event(event, events))
+    /// Checks a batch, after which the engine is as given.
+    pub(crate) fn observe(&mut self, events: &[Event], engine: &Engine) -> Outcome {
+        for event in events {
+            self.event(event, events)?;
+            self.allocations(event, engine)?;
+        }
+        Ok(())
     }
 
     fn event(&mut self, event: &Event, batch: &[Event]) -> Outcome {
@@ -42,6 +54,7 @@ impl Audit {
                 for (index, entry) in (0..).zip(&plan.episodes) {
                     let name = plan.envs[entry.env as usize].name.clone();
                     self.envs.insert(EpisodeId { run: *run, index }, name);
+                    self.retries.insert(EpisodeId { run: *run, index }, (plan.retry.max_attempts, 0));
                 }
             }
             Event::LeaseGranted { lease, worker, .. } => {
@@ -56,11 +69,25 @@ impl Audit {
             }
             Event::AttemptEnded { lease, worker, end, .. } => {
                 self.end(lease.attempt, lease.epoch, *worker, event)?;
+                let spares = |fault: &Fault| matches!(fault.class, FaultClass::WorkerLost | FaultClass::Preempted);
+                if !matches!(end, AttemptEnd::Fault(fault) if spares(fault))
+                    && let Some((_, used)) = self.retries.get_mut(&lease.attempt.episode)
+                {
+                    *used += 1;
+                }
+                if matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::WorkerLost) {
+                    *self.lost.entry(lease.attempt.episode).or_default() += 1;
+                }
                 if matches!(end, AttemptEnd::Verdict(_) | AttemptEnd::Unverified { .. }) {
                     self.scored.insert(lease.attempt.episode);
                 }
             }
-            Event::AttemptLost { lease, worker, .. } => self.end(lease.attempt, lease.epoch, *worker, event)?,
+            Event::AttemptLost { lease, worker, fault, .. } => {
+                self.end(lease.attempt, lease.epoch, *worker, event)?;
+                if fault.class == FaultClass::WorkerLost {
+                    *self.lost.entry(lease.attempt.episode).or_default() += 1;
+                }
+            }
             Event::EpisodeSettled { episode, settlement, .. } => {
                 must(!self.live.contains_key(episode), "an episode is settled after its attempt", event)?;
                 must(!self.settled.contains_key(episode), "an episode is settled once", event)?;
@@ -70,6 +97,12 @@ impl Audit {
                     "a verdict settles its episode, nothing else does",
                     event,
                 )?;
+                if let Settlement::Faulted(fault) = settlement {
+                    let (allowed, used) = self.retries.get(episode).copied().unwrap_or_default();
+                    let lost = self.lost.get(episode).copied().unwrap_or(0) >= 3;
+                    let spent = used >= allowed || fault.class == FaultClass::LayerBuild || lost;
+                    must(spent, "no retry is used by a preemption", event)?;
+                }
                 self.settled.insert(*episode, settlement.clone());
             }
             Event::LayerClaimed { key, worker, env, .. } => {
@@ -86,6 +119,47 @@ impl Audit {
             }
             Event::LayerReleased { key, .. } | Event::LayerReady { key, .. } | Event::LayerFailed { key, .. } => {
                 self.builders.remove(key);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What is asked of Slurm stays within what may be.
+    fn allocations(&mut self, event: &Event, engine: &Engine) -> Outcome {
+        let state = engine.state();
+        match event {
+            Event::AllocationsRequested { at, pool, token, count, .. } => {
+                must(self.tokens.insert(token.clone()), "a token is given out once", event)?;
+                must(*count > 0, "nothing is asked for in vain", event)?;
+                let limits = &state.pools[pool].pool;
+                let live: Vec<_> = state.allocations_of(pool).filter(|(_, _, task)| task.is_live()).collect();
+                let fits = |count: usize, limit: u32| u32::try_from(count).is_ok_and(|count| count <= limit);
+                let waiting = live.iter().filter(|(_, _, task)| task.is_waiting()).count();
+                must(fits(live.len(), limits.max_workers), "never more workers than may be", event)?;
+                must(fits(waiting, limits.max_queued), "never more in the queue than may be", event)?;
+                let plan = engine.plan(*at).into_iter().find(|plan| plan.pool == *pool);
+                let committed = plan.map(|plan| plan.committed);
+                let within = limits.max_node_time.is_none_or(|limit| committed.is_some_and(|sum| sum <= limit));
+                must(within, "never more time of nodes than may be", event)?;
+                must(matches!(state.queue, Queue::Reachable { .. }), "nothing is asked of a queue unseen", event)?;
+            }
+            Event::SubmissionRetried { token, .. } => {
+                let answered = state.submissions[token].job().is_none();
+                must(answered && self.tokens.contains(token), "what Slurm has is not asked again", event)?;
+            }
+            Event::LeaseGranted { worker, .. } => {
+                let view = engine.workers().find(|view| view.worker == *worker);
+                let Some(view) = view else { return Ok(()) };
+                let least = engine.settings().min_remaining;
+                must(view.remaining.is_none_or(|left| left >= least), "no lease near the end of a walltime", event)?;
+                must(view.unfit.is_none(), "no lease to a worker that is unfit", event)?;
+                if let Some(from) = view.profile.allocation
+                    && let Some((_, task)) = state.allocation(&from.id())
+                {
+                    let current = task.worker == Some(*worker) && task.is_live() && task.release.is_none();
+                    must(current, "no lease where another incarnation runs", event)?;
+                }
             }
             _ => {}
         }

@@ -3,10 +3,11 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
-use longhaul_engine::state::State;
+use longhaul_engine::state::{RunTerms, State};
 use longhaul_engine::{Command, Effect, Engine, Event, LeaseRef, Rejection, Settings};
 
 use crate::plans;
+use crate::slurm;
 use crate::worker::{Down, Up};
 use crate::world::{Outcome, World, settings};
 
@@ -74,7 +75,7 @@ impl World {
             self.down();
             return Ok(Ok(()));
         }
-        self.audit.observe(&events)?;
+        self.audit.observe(&events, engine)?;
         for event in &events {
             self.journal.push(serde_json::to_string(event).map_err(|error| error.to_string())?);
         }
@@ -117,6 +118,9 @@ impl World {
             Effect::SendDrain { worker, .. } => self.send_down(worker, Down::Drain),
             Effect::SendLayerAnswer { worker, key, answer } => self.send_down(worker, Down::Layer { key, answer }),
             Effect::CloseSession { worker } => self.break_session(worker),
+            effect @ (Effect::SubmitAllocations { .. }
+            | Effect::FindAllocations { .. }
+            | Effect::CancelAllocations { .. }) => self.carry_out_at_slurm(effect),
             Effect::Publish(_) => {}
         }
     }
@@ -223,6 +227,7 @@ impl World {
 
     fn down(&mut self) {
         self.coordinator = None;
+        self.slurm.client_died(self.time);
         self.sessions.clear();
         self.goodbyes.clear();
         for worker in self.workers.values_mut() {
@@ -243,7 +248,16 @@ impl World {
         }
         self.coordinator = Some(Coordinator { engine, dies: None });
         owed.into_iter().for_each(|effect| self.carry_out(effect));
-        self.command(Command::CoordinatorRestarted).map(drop)
+        self.command(Command::CoordinatorRestarted).map(drop)?;
+        self.set_pool()
+    }
+
+    /// What a coordinator does at every start.
+    pub(crate) fn set_pool(&mut self) -> Outcome {
+        if self.has_pool {
+            self.command(Command::SetPool { pool: slurm::pool(self.healed) })?.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Replaying the whole journal, or a snapshot and its tail, gives the live state.
@@ -274,7 +288,7 @@ impl World {
         self.submitted += 1;
         let plan = plans::shaped(shape);
         let digest = Digest::of(format!("{plan:?}").as_bytes());
-        let command = Command::SubmitRun { run, plan, digest };
+        let command = Command::SubmitRun { run, plan, digest, terms: RunTerms::default() };
         self.command(command.clone())?.map_err(|rejection| rejection.to_string())?;
         if self.coordinator.as_ref().is_none_or(|coordinator| coordinator.engine.run(run).is_none()) {
             return Ok(());

@@ -5,6 +5,7 @@ mod action;
 mod audit;
 mod coordinator;
 mod plans;
+mod slurm;
 mod worker;
 mod world;
 
@@ -43,6 +44,27 @@ const EVENTS: &[&str] = &[
     "layer_released",
     "layer_ready",
     "layer_failed",
+    "worker_unfit",
+];
+
+/// Those that happen where workers come from allocations.
+const EVENTS_AT_SLURM: &[&str] = &[
+    "pool_set",
+    "pool_failed",
+    "pool_paused",
+    "pool_resumed",
+    "allocations_requested",
+    "submission_accepted",
+    "submission_refused",
+    "submission_doubted",
+    "submission_retried",
+    "submission_forgotten",
+    "queue_answered",
+    "queue_unreachable",
+    "allocations_seen",
+    "allocation_missing",
+    "allocation_ended",
+    "allocation_released",
 ];
 
 fn config(cases: u32) -> ProptestConfig {
@@ -61,14 +83,17 @@ fn config(cases: u32) -> ProptestConfig {
     config
 }
 
-fn live_through(actions: &[Action], shared_folder: bool) -> (Outcome, World) {
-    let mut world = World::new(shared_folder);
+fn live_through(actions: &[Action], shared_folder: bool, has_pool: bool) -> (Outcome, World) {
+    let mut world = World::new(shared_folder, has_pool);
     (story(&mut world, actions), world)
 }
 
 fn story(world: &mut World, actions: &[Action]) -> Outcome {
     world.submit(20)?;
-    world.start_worker(1);
+    world.set_pool()?;
+    if !world.has_pool {
+        world.start_worker(1);
+    }
     actions.iter().try_for_each(|action| world.act(action))?;
     world.replay_equals_live()?;
     world.heal()?;
@@ -78,11 +103,14 @@ fn story(world: &mut World, actions: &[Action]) -> Outcome {
 
 /// Runs histories; on a failure its message is what was violated, the actions, and the
 /// journal. Counts the events by kind, so that nobody trusts a world in which nothing happens.
-fn run(shared_folder: bool) {
+fn run(shared_folder: bool, has_pool: bool) {
     let happened = RefCell::new(BTreeMap::<String, u32>::new());
+    let (submitted, given_twice) = (RefCell::new(0), RefCell::new(0));
     let mut runner = TestRunner::new(config(CASES));
-    let outcome = runner.run(&actions(LENGTH), |actions| {
-        let (outcome, world) = live_through(&actions, shared_folder);
+    let outcome = runner.run(&actions(LENGTH, has_pool), |actions| {
+        let (outcome, world) = live_through(&actions, shared_folder, has_pool);
+        *submitted.borrow_mut() += world.slurm.submitted;
+        *given_twice.borrow_mut() += world.slurm.given_twice;
         for line in &world.journal {
             let kind = line.split('"').nth(1).unwrap_or_default();
             *happened.borrow_mut().entry(kind.to_owned()).or_default() += 1;
@@ -93,22 +121,36 @@ fn run(shared_folder: bool) {
         Ok(()) => {}
         Err(TestError::Abort(reason)) => panic!("the simulation cannot run: {reason}"),
         Err(TestError::Fail(reason, actions)) => {
-            let (_, world) = live_through(&actions, shared_folder);
+            let (_, world) = live_through(&actions, shared_folder, has_pool);
             panic!("{reason}\n\nactions:\n{actions:?}\n\njournal:\n{}", world.journal.join("\n"));
         }
     }
     let happened = happened.into_inner();
-    for kind in EVENTS {
+    let (submitted, given_twice) = (submitted.into_inner(), given_twice.into_inner());
+    // What has nothing to do with Slurm is frequent enough where there is none.
+    let kinds = if has_pool { EVENTS_AT_SLURM } else { EVENTS };
+    assert!(!has_pool || (submitted > CASES && given_twice > CASES / 10), "{submitted} jobs, {given_twice} ids twice");
+    for kind in kinds {
         assert!(happened.get(*kind).is_some_and(|count| *count >= CASES / 4), "{kind} hardly happens: {happened:?}");
     }
 }
 
 #[test]
 fn the_invariants_hold_and_everything_settles_with_a_shared_layer_folder() {
-    run(true);
+    run(true, false);
 }
 
 #[test]
 fn the_invariants_hold_and_everything_settles_with_layers_of_their_own() {
-    run(false);
+    run(false, false);
+}
+
+#[test]
+fn the_invariants_hold_and_allocations_alone_settle_everything_where_the_queue_shows_what_ended() {
+    run(true, true);
+}
+
+#[test]
+fn the_invariants_hold_and_allocations_alone_settle_everything_where_it_does_not() {
+    run(false, true);
 }

@@ -10,9 +10,10 @@ use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Verdict};
 use longhaul_core::plan::LayerKind;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{Capacity, LayerInfo, WorkerProfile};
-use longhaul_engine::{LayerAnswer, LayerOutcome, LeaseRef, RevokeReason};
+use longhaul_engine::{LayerAnswer, LayerOutcome, LeaseRef, RevokeReason, WorkerAllocation};
 
 use crate::plans;
+use crate::slurm;
 use crate::world::{HEARTBEAT, World, settings};
 
 /// A message to the coordinator.
@@ -57,7 +58,8 @@ enum Stage {
 /// A layer that a worker asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Claim {
-    Asked,
+    /// By an attempt, which waits for the answer.
+    Asked(LeaseRef),
     Building,
 }
 
@@ -70,6 +72,8 @@ pub(crate) struct SimWorker {
     pub(crate) down: VecDeque<Down>,
     pub(crate) suspended: bool,
     leaving: bool,
+    /// Told to take nothing more, in an allocation, which ends with it.
+    drained: bool,
     jobs: BTreeMap<LeaseRef, Job>,
     known: BTreeSet<LeaseRef>,
     /// When the message was sent that was answered last, and those without an answer.
@@ -93,6 +97,7 @@ impl SimWorker {
             down: VecDeque::new(),
             suspended: false,
             leaving: false,
+            drained: false,
             jobs: BTreeMap::new(),
             known: BTreeSet::new(),
             heard: 0,
@@ -188,8 +193,18 @@ impl SimWorker {
             }
             Down::EndAck { lease } => drop(self.jobs.remove(&lease)),
             Down::Layer { key, answer } => self.hear_of_layer(time, key, answer, shared),
-            Down::Drain => {}
+            Down::Drain => self.drained = self.profile.allocation.is_some(),
         }
+    }
+
+    /// Forgets the questions of attempts that are over: nobody waits for the answers, and
+    /// another attempt that wants the same asks itself.
+    fn forget_questions(&mut self) {
+        let jobs = &self.jobs;
+        self.claims.retain(|_, (_, _, claim)| match claim {
+            Claim::Asked(by) => jobs.get(by).is_some_and(|job| matches!(job.stage, Stage::Layers)),
+            Claim::Building => true,
+        });
     }
 
     fn hear_of_layer(&mut self, time: u64, key: Digest, answer: LayerAnswer, shared: Option<&mut BTreeSet<Digest>>) {
@@ -207,7 +222,7 @@ impl SimWorker {
             LayerAnswer::Build => *claim = Claim::Building,
             LayerAnswer::Wait => {}
             LayerAnswer::Ready(_) if found => drop(self.claims.remove(&key)),
-            LayerAnswer::Ready(_) if *claim == Claim::Asked => {
+            LayerAnswer::Ready(_) if matches!(claim, Claim::Asked(_)) => {
                 let again = Up::Claim { key, kind: *kind, env: env.clone() };
                 self.say(again);
             }
@@ -275,9 +290,25 @@ impl World {
         let number = u32::try_from(self.next_session).unwrap_or_default();
         self.next_session += 1;
         let capacity = Capacity { cpu_millis, memory_mib, gpus: 0, max_slots };
-        let profile = WorkerProfile { hostname: format!("node{number}"), slurm_job_id: None, capacity };
+        let profile =
+            WorkerProfile { hostname: format!("node{number}"), slurm_job_id: None, capacity, allocation: None };
         let id = WorkerId::new(Timestamp(2_000_000_000), number);
         self.workers.insert(id, SimWorker::new(profile));
+    }
+
+    /// The worker of an allocation.
+    pub(crate) fn start_worker_in(&mut self, allocation: WorkerAllocation) -> WorkerId {
+        let number = u32::try_from(self.next_session).unwrap_or_default();
+        self.next_session += 1;
+        let profile = WorkerProfile {
+            hostname: format!("node{number}"),
+            slurm_job_id: Some(allocation.job.0.clone()),
+            capacity: slurm::pool(false).offer,
+            allocation: Some(allocation),
+        };
+        let id = WorkerId::new(Timestamp(2_000_000_000), number);
+        self.workers.insert(id, SimWorker::new(profile));
+        id
     }
 
     /// Opens a session if there is none.
@@ -288,10 +319,11 @@ impl World {
         }
         let session = self.next_session;
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        if worker.session.is_some() || worker.suspended || worker.leaving {
+        if worker.session.is_some() || worker.suspended || worker.leaving || self.slurm.is_cut(id) {
             return;
         }
         self.next_session += 1;
+        worker.forget_questions();
         worker.session = Some(session);
         worker.hello_sent = time;
         worker.next_beat = time + HEARTBEAT;
@@ -312,6 +344,10 @@ impl World {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.leaving && worker.up.is_empty() {
             self.workers.remove(&id);
+            return;
+        }
+        if worker.drained && worker.jobs.is_empty() && worker.session.is_some() && !worker.leaving {
+            self.leave(id);
             return;
         }
         if worker.session.is_none() || worker.suspended || worker.leaving || time < worker.next_beat {
@@ -341,6 +377,7 @@ impl World {
         if worker.suspended {
             return;
         }
+        worker.forget_questions();
         let folder = self.folder.as_ref().unwrap_or(&worker.layers);
         let Some((lease, job)) = worker.jobs.iter_mut().nth(index) else { return };
         if job.until <= time {
@@ -351,11 +388,16 @@ impl World {
                 let missing = plans::layer_keys(&job.env).into_iter().find(|(_, key)| !folder.contains(key));
                 let Some((kind, key)) = missing else {
                     job.stage = Stage::Acting;
+                    let lease = *lease;
+                    if let Some(coordinator) = &mut self.coordinator {
+                        coordinator.engine.observe_started(lease);
+                    }
                     return;
                 };
                 let env = job.env.clone();
+                let lease = *lease;
                 if let Entry::Vacant(entry) = worker.claims.entry(key) {
-                    entry.insert((kind, env.clone(), Claim::Asked));
+                    entry.insert((kind, env.clone(), Claim::Asked(lease)));
                     worker.say(Up::Claim { key, kind, env });
                 }
             }

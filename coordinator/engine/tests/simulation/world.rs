@@ -15,6 +15,7 @@ use longhaul_engine::{Command, Settings};
 use crate::action::Action;
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
+use crate::slurm::Slurm;
 use crate::worker::{Down, SimWorker, Up};
 
 /// Why a simulation failed: an invariant by name, and by what it is violated.
@@ -25,7 +26,20 @@ pub(crate) const HEARTBEAT: u64 = 5_000;
 
 /// The settings of the simulated coordinator.
 pub(crate) fn settings() -> Settings {
-    Settings { lease_ttl: Millis(30_000), skew: Millis(10_000), max_lost_workers: 3, max_backoff: Millis(60_000) }
+    Settings {
+        lease_ttl: Millis(30_000),
+        skew: Millis(10_000),
+        max_lost_workers: 3,
+        max_backoff: Millis(60_000),
+        // Short, so that all of it happens in a history.
+        hello_limit: Millis(60_000),
+        vanish_grace: Millis(30_000),
+        doubt_grace: Millis(30_000),
+        max_submit_backoff: Millis(60_000),
+        remember: Millis(40_000),
+        max_starting: 2,
+        ..Settings::default()
+    }
 }
 
 /// Everything there is.
@@ -54,10 +68,14 @@ pub(crate) struct World {
     pub(crate) audit: Audit,
     /// From now on nothing goes wrong any more.
     pub(crate) healed: bool,
+    pub(crate) slurm: Slurm,
+    /// Whether workers come from allocations, too.
+    pub(crate) has_pool: bool,
+    pub(crate) shared_folder: bool,
 }
 
 impl World {
-    pub(crate) fn new(shared_folder: bool) -> Self {
+    pub(crate) fn new(shared_folder: bool, has_pool: bool) -> Self {
         Self {
             time: 1_000_000_000,
             offset: 0,
@@ -75,6 +93,9 @@ impl World {
             submitted: 0,
             audit: Audit::default(),
             healed: false,
+            slurm: Slurm::new(),
+            has_pool,
+            shared_folder,
         }
     }
 
@@ -104,6 +125,8 @@ impl World {
                     self.build(id, *choice);
                 }
             }
+            // Where there is a pool, all workers come from it.
+            Action::StartWorker(_) if self.has_pool => {}
             Action::StartWorker(size) => self.start_worker(*size),
             Action::CrashWorker(who) => {
                 if let Some(id) = self.pick_worker(*who) {
@@ -148,6 +171,13 @@ impl World {
                     self.command(Command::DrainWorker { worker, reason: "maintenance".to_owned() }).map(drop)?;
                 }
             }
+            Action::Unfit(who, full) => {
+                if let Some(worker) = self.pick_worker(*who).filter(|worker| self.sessions.contains_key(worker)) {
+                    let reason = full.then(|| "its disk is full".to_owned());
+                    self.command(Command::WorkerUnfit { worker, reason }).map(drop)?;
+                }
+            }
+            Action::Slurm(action) => self.act_at_slurm(*action)?,
             Action::Forget(which) => {
                 if let Some(run) = self.pick_run(*which) {
                     self.command(Command::ForgetRun { run }).map(drop)?;
@@ -168,6 +198,7 @@ impl World {
                 self.dial(id);
                 self.beat(id);
             }
+            self.pass_at_slurm()?;
             if coordinator_wakes {
                 self.wake()?;
             }
@@ -190,11 +221,19 @@ impl World {
         // What was lost within a session is said again after a hello.
         let ids: Vec<_> = self.workers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.break_session(id));
-        // A worker that is large enough for every env that can be placed at all.
-        self.start_worker(u8::MAX);
+        self.heal_slurm()?;
+        for worker in self.state().workers.keys().copied().collect::<Vec<_>>() {
+            self.command(Command::WorkerUnfit { worker, reason: None }).map(drop)?;
+        }
+        // A worker that is large enough for every env that can be placed at all. A pool has
+        // to do without.
+        if !self.has_pool {
+            self.start_worker(u8::MAX);
+        }
         for _ in 0..1_000 {
             self.pass(2_000, true)?;
             let ids: Vec<_> = self.workers.keys().copied().collect();
+            self.run_slurm()?;
             for _ in 0..4 {
                 while self.deliver_up()? || self.deliver_down()? {}
                 for id in &ids {
