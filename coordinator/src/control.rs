@@ -7,8 +7,8 @@ use std::time::Duration;
 use longhaul_core::ids::{EpisodeId, RunId};
 use longhaul_core::plan::RunPlan;
 use longhaul_core::time::Timestamp;
-use longhaul_engine::Rejection;
 use longhaul_engine::state::RunSummary;
+use longhaul_engine::{PoolId, Rejection};
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::control_service_server::ControlService;
@@ -98,11 +98,12 @@ impl Control {
         let at = *seen;
         let view = self.ask(|reply| Ask::View { run, seen: at, reply }).await?.ok_or_else(|| unknown_run(run))?;
         *seen += view.settled.len();
-        let ids = view.settled;
-        let settled = blocking(&self.store, move |store| rows(store, &ids)).await?;
+        let (row, ids) = (view.summary.clone(), view.settled);
+        let read = move |store: &Store| Ok::<_, view::ViewError>((summary(store, &row)?, rows(store, &ids)?));
+        let (summary, settled) = blocking(&self.store, read).await?;
         Ok(v1::RunUpdate {
             done: view.summary.settled_at.is_some(),
-            summary: Some(summary(&view.summary)),
+            summary: Some(summary),
             live: view.live,
             settled,
             building: view.building,
@@ -165,15 +166,33 @@ impl ControlService for Control {
         Ok(Response::new(v1::CancelResponse { cancelled }))
     }
 
+    async fn list_pools(
+        &self,
+        _request: Request<v1::ListPoolsRequest>,
+    ) -> Result<Response<v1::ListPoolsResponse>, Status> {
+        Ok(Response::new(self.ask(|reply| Ask::Pools { reply }).await?))
+    }
+
+    async fn resume_pool(
+        &self,
+        request: Request<v1::ResumePoolRequest>,
+    ) -> Result<Response<v1::ResumePoolResponse>, Status> {
+        let pool = PoolId(request.into_inner().pool);
+        self.ask(|reply| Ask::ResumePool { pool, reply }).await?.map_err(rejected)?;
+        Ok(Response::new(v1::ResumePoolResponse {}))
+    }
+
     async fn status(&self, _request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let workers = self.ask(|reply| Ask::Workers { reply }).await?;
         let runs = self.ask(|reply| Ask::Runs { reply }).await?;
+        let summaries = move |store: &Store| runs.iter().map(|run| summary(store, run)).collect();
+        let runs = blocking(&self.store, summaries).await?;
         Ok(Response::new(v1::StatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store_path: self.store.path().display().to_string(),
             started_at_millis: self.started_at.0,
             workers,
-            runs: runs.iter().map(summary).collect(),
+            runs,
         }))
     }
 
@@ -264,9 +283,10 @@ impl ControlService for Control {
     }
 }
 
-fn summary(summary: &RunSummary) -> v1::RunSummary {
+/// A run in one row; the engine keeps what it decides by, the store where the benchmark was.
+fn summary(store: &Store, summary: &RunSummary) -> Result<v1::RunSummary, view::ViewError> {
     let counts = summary.counts;
-    v1::RunSummary {
+    Ok(v1::RunSummary {
         run_id: summary.run.to_string(),
         name: summary.name.clone(),
         submitted_at_millis: summary.submitted_at.0,
@@ -279,9 +299,8 @@ fn summary(summary: &RunSummary) -> v1::RunSummary {
         cancelled: counts.cancelled,
         faulted: counts.faulted,
         settled_at_millis: summary.settled_at.map_or(0, |at| at.0),
-        // The store has it; the engine keeps what it decides by.
-        benchmark: String::new(),
-    }
+        benchmark: store.run(summary.run)?.map(|run| run.benchmark).unwrap_or_default(),
+    })
 }
 
 fn id<T>(field: &'static str, text: &str) -> Result<T, Status>
@@ -305,11 +324,13 @@ fn invalid(error: convert::ConvertError) -> Status {
 fn rejected(rejection: Rejection) -> Status {
     let text = rejection.to_string();
     match rejection {
-        Rejection::UnknownRun { .. } | Rejection::UnknownWorker { .. } | Rejection::UnknownAttempt { .. } => {
-            Status::not_found(text)
-        }
+        Rejection::UnknownRun { .. }
+        | Rejection::UnknownWorker { .. }
+        | Rejection::UnknownAttempt { .. }
+        | Rejection::UnknownPool { .. }
+        | Rejection::UnknownSubmission { .. } => Status::not_found(text),
         Rejection::RunIdTaken { .. } => Status::already_exists(text),
-        Rejection::BadPlan { .. } => Status::invalid_argument(text),
+        Rejection::BadPlan { .. } | Rejection::BadPool { .. } => Status::invalid_argument(text),
         Rejection::RunNotSettled { .. } | Rejection::WorkerChanged { .. } | Rejection::StaleEpoch { .. } => {
             Status::failed_precondition(text)
         }

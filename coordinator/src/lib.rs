@@ -12,6 +12,7 @@
 
 mod access;
 mod actor;
+pub mod allocator;
 mod auth;
 mod blobs;
 mod control;

@@ -6,12 +6,13 @@ use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::plan::{LayerKind, RunPlan};
 use longhaul_core::time::Timestamp;
 use longhaul_engine::state::{RunSummary, WorkerProfile};
-use longhaul_engine::{LayerOutcome, LeaseRef, Rejection};
+use longhaul_engine::{Command, LayerOutcome, LeaseRef, PoolId, Rejection};
 use longhaul_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::allocator::Brief;
 use crate::project::EndDetails;
 
 /// The way to one worker. Bounded: a worker that does not read is cut off, and never
@@ -66,6 +67,18 @@ pub(crate) enum Message {
     },
     /// Somebody asks.
     Ask(Ask),
+    /// What Slurm said, as the allocator's task brings it.
+    Slurm(Box<Command>),
+    /// The allocator's task is about to look at the queue.
+    Brief {
+        /// The answer.
+        reply: oneshot::Sender<Brief>,
+    },
+    /// Every allocation is to be ended.
+    EndAllocations {
+        /// Answered when Slurm was told.
+        done: oneshot::Sender<()>,
+    },
     /// No worker gets a lease any more; what runs is finished or given back.
     Drain {
         /// Why, for people.
@@ -82,6 +95,8 @@ pub(crate) enum Report {
         sequence: u64,
         /// What it holds.
         live: Vec<LeaseRef>,
+        /// Why it takes no leases now; nothing if it does.
+        unfit: Option<String>,
     },
     /// Where an attempt is; for people.
     Progress {
@@ -178,6 +193,18 @@ pub(crate) enum Ask {
         run: RunId,
         /// The answer.
         reply: oneshot::Sender<Option<watch::Receiver<u64>>>,
+    },
+    /// The pools of allocations.
+    Pools {
+        /// The answer.
+        reply: oneshot::Sender<v1::ListPoolsResponse>,
+    },
+    /// What made a pool pause is mended.
+    ResumePool {
+        /// Which.
+        pool: PoolId,
+        /// The answer.
+        reply: oneshot::Sender<Result<(), Rejection>>,
     },
     /// The newest live attempt's progress of an episode, for people.
     Live {

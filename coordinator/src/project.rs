@@ -119,7 +119,29 @@ impl Projector {
                 | Event::WorkerGone { .. }
                 | Event::LayerAwaited { .. }
                 | Event::LayerAnswered { .. }
-                | Event::LayerReleased { .. } => {}
+                | Event::LayerReleased { .. }
+                // Allocations are the engine's alone: the journal has them.
+                | Event::WorkerUnfit { .. }
+                | Event::PoolSet { .. }
+                | Event::PoolRemoved { .. }
+                | Event::PartitionSeen { .. }
+                | Event::PoolFailed { .. }
+                | Event::PoolPaused { .. }
+                | Event::PoolResumed { .. }
+                | Event::AllocationsRequested { .. }
+                | Event::SubmissionAccepted { .. }
+                | Event::SubmissionRefused { .. }
+                | Event::SubmissionDoubted { .. }
+                | Event::SubmissionRetried { .. }
+                | Event::SubmissionDropped { .. }
+                | Event::SubmissionForgotten { .. }
+                | Event::QueueAnswered { .. }
+                | Event::QueueUnreachable { .. }
+                | Event::AllocationsSeen { .. }
+                | Event::AllocationMissing { .. }
+                | Event::AllocationEnded { .. }
+                | Event::AllocationReleased { .. }
+                | Event::StrayFound { .. } => {}
             }
         }
         changes.extend(runs.into_iter().filter_map(|run| run_record(state, run)).map(|r| Change::Run(Box::new(r))));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -18,7 +18,7 @@ use longhaul_proto::v1::worker_service_server::WorkerServiceServer;
 use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, SpaceFloor, Store};
 use rand::TryRngCore;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,8 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 
 use crate::access::{AccessFolder, AccessFolderError, socket_path};
-use crate::actor::{Actor, ActorError, Terms};
+use crate::actor::{Actor, ActorError, Allocations, Terms};
+use crate::allocator::{Allocator, SlurmConfig, token_prefix};
 use crate::auth::Gate;
 use crate::blobs::Blobs;
 use crate::control::Control;
@@ -61,6 +62,8 @@ pub struct Config {
     pub heartbeat: Millis,
     /// How much must be left on the store's disk for a write to be taken.
     pub floor: SpaceFloor,
+    /// How workers are asked of Slurm, if they are.
+    pub slurm: Option<SlurmConfig>,
 }
 
 /// Where to listen for other machines.
@@ -131,6 +134,21 @@ pub enum StartError {
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[source] tonic::transport::Error),
+    /// Slurm's programs cannot be used.
+    #[error("Slurm cannot be asked for workers")]
+    Slurm(#[source] longhaul_slurm::Failure),
+    /// The folder for what allocations print cannot be made.
+    #[error("the folder {} for what allocations print cannot be made", path.display())]
+    Logs {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Workers on other machines cannot reach a coordinator that does not listen for them.
+    #[error("workers in allocations cannot reach a coordinator that does not listen for other machines")]
+    Unreachable,
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     Random(#[source] rand::rand_core::OsError),
@@ -183,6 +201,12 @@ impl Coordinator {
             None => None,
         };
 
+        // The socket takes connections from now on; they wait until they are served.
+        let (remote_access, remote_address) = match &tcp {
+            Some(((_, address), host)) => (Some(access.write_remote(host, address.port())?), Some(*address)),
+            None => (None, None),
+        };
+
         let store = Arc::new(store);
         let (mailbox, receiver) = mpsc::channel(MAILBOX_CAPACITY);
         let stop = CancellationToken::new();
@@ -191,11 +215,22 @@ impl Coordinator {
             heartbeat: config.heartbeat,
             incarnation: format!("{:016x}", store.incarnation()),
         };
-        let actor = Actor::new(engine, Arc::clone(&store), projector, terms, receiver, replayed);
+        let (allocations, allocator) = match config.slurm {
+            None => (None, None),
+            Some(slurm) => {
+                let access = remote_access.clone().ok_or(StartError::Unreachable)?;
+                let (allocations, allocator) = ask_slurm(slurm, &access, incarnation, mailbox.clone()).await?;
+                (Some(allocations), Some(allocator))
+            }
+        };
+        let actor = Actor::new(engine, Arc::clone(&store), projector, terms, receiver, replayed, allocations);
         let drained = actor.drained();
         let actor = tokio::spawn(actor.run(stop.clone()));
 
         let tasks = TaskTracker::new();
+        if let Some(allocator) = allocator {
+            tasks.spawn(allocator.run(stop.clone()));
+        }
         let services = Services {
             sessions: Sessions {
                 mailbox: mailbox.clone(),
@@ -217,15 +252,12 @@ impl Coordinator {
         let stopped = stop.clone().cancelled_owned();
         servers.push(tokio::spawn(router.serve_with_incoming_shutdown(UnixListenerStream::new(unix), stopped)));
         let local_access = access.write_local(&socket)?;
-        let mut remote = (None, None);
-        if let Some(((listener, address), host)) = tcp {
+        if let Some(((listener, _), _)) = tcp {
             let builder = builder().tls_config(access.server_tls()).map_err(StartError::Tls)?;
             let router = services.router(builder, &Gate::token(access.token()));
             let stopped = stop.clone().cancelled_owned();
             servers.push(tokio::spawn(router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)));
-            remote = (Some(access.write_remote(&host, address.port())?), Some(address));
         }
-        let (remote_access, remote_address) = remote;
         let store = store.reader().clone();
         Ok(Self {
             local_access,
@@ -285,6 +317,16 @@ impl Coordinator {
         }
     }
 
+    /// Ends every allocation that this store asked Slurm for, those that wait and those that
+    /// run; returns when Slurm was told so, or could not be.
+    pub async fn end_allocations(&self) {
+        let (done, told) = oneshot::channel();
+        if self.mailbox.send(Message::EndAllocations { done }).await.is_ok() {
+            // An actor that stopped tells nobody.
+            let _ = told.await;
+        }
+    }
+
     /// Waits until the coordinator has stopped by itself, which it does only on failure.
     pub async fn failed(&self) {
         self.mailbox.closed().await;
@@ -321,6 +363,33 @@ impl Coordinator {
         }
         outcome
     }
+}
+
+/// Finds Slurm's programs, and gets the task ready that runs them.
+async fn ask_slurm(
+    mut slurm: SlurmConfig,
+    access: &Path,
+    incarnation: u64,
+    mailbox: mpsc::Sender<Message>,
+) -> Result<(Allocations, Allocator<longhaul_slurm::System>), StartError> {
+    let client = longhaul_slurm::Client::connect(longhaul_slurm::System::default(), incarnation, slurm.limits)
+        .await
+        .map_err(StartError::Slurm)?;
+    for config in &mut slurm.pools {
+        let folder = &config.template.output_folder;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|source| StartError::Logs { path: folder.clone(), source })?;
+        config.worker.args.push(access.display().to_string());
+        // Of this incarnation alone: a store that was restored from a backup counts submissions
+        // from an old number, and must not take those of its other life for its own.
+        config.pool.token_prefix = token_prefix(incarnation);
+    }
+    let (orders, receiver) = mpsc::unbounded_channel();
+    let pools = slurm.pools.iter().map(|config| config.pool.clone()).collect();
+    Ok((Allocations { pools, orders }, Allocator::new(client, slurm, receiver, mailbox)))
 }
 
 struct Services {

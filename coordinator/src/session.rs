@@ -13,9 +13,9 @@ use std::time::Duration;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::plan::LayerKind;
-use longhaul_core::time::Millis;
+use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{Capacity, LayerInfo, WorkerProfile};
-use longhaul_engine::{LayerOutcome, LeaseRef};
+use longhaul_engine::{JobId, LayerOutcome, LeaseRef, Token, WorkerAllocation};
 use longhaul_proto::convert::{self, ConvertError};
 use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
@@ -175,7 +175,11 @@ impl Sessions {
                 let entry = Entry::End { lease: lease(ended.attempt.as_ref())?, ended };
                 return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
             }
-            Up::Heartbeat(beat) => Report::Heartbeat { sequence: beat.sequence, live: leases(&beat.live)? },
+            Up::Heartbeat(beat) => Report::Heartbeat {
+                sequence: beat.sequence,
+                live: leases(&beat.live)?,
+                unfit: Some(beat.unfit).filter(|reason| !reason.is_empty()),
+            },
             Up::Progress(progress) => Report::Progress {
                 lease: lease(progress.attempt.as_ref())?,
                 phase: progress.phase(),
@@ -314,6 +318,17 @@ fn profile(hello: &v1::Hello) -> WorkerProfile {
             gpus: hello.gpus,
             max_slots: hello.max_slots,
         },
+        allocation: hello.allocation.as_ref().map(allocation),
+    }
+}
+
+fn allocation(wire: &v1::Allocation) -> WorkerAllocation {
+    WorkerAllocation {
+        token: Token(wire.token.clone()),
+        job: JobId(wire.job.clone()),
+        task: wire.task,
+        restarts: wire.restarts,
+        ends_at: wire.ends_at_millis.map(Timestamp),
     }
 }
 

@@ -140,21 +140,25 @@ pub fn steps(reader: &Reader, attempt: AttemptId) -> impl Iterator<Item = Result
 pub fn layers_of(reader: &Reader, run: Option<RunId>) -> Result<Vec<v1::LayerRow>, ViewError> {
     let known = reader.layers()?;
     let Some(run) = run else { return Ok(known.iter().map(layer_row).collect()) };
-    let mut rows: BTreeMap<(String, LayerKind, Digest), v1::LayerRow> = BTreeMap::new();
+    // A layer that was built again while the run went on has a row for each of its contents.
+    let mut rows: BTreeMap<(String, LayerKind, Digest, Digest), v1::LayerRow> = BTreeMap::new();
     for episode in reader.episodes(run)? {
         for attempt in reader.attempts(episode.id)? {
             let Some(finish) = attempt.finish else { continue };
             for used in &finish.notes.layers {
                 // The base is nobody's in particular.
                 let env = if used.kind == LayerKind::Base { String::new() } else { episode.task.env.clone() };
-                let row = rows.entry((env.clone(), used.kind, used.key)).or_insert_with(|| {
-                    known.iter().find(|layer| layer.key == used.key).map(layer_row).unwrap_or_else(|| v1::LayerRow {
-                        key: digest_bytes(&used.key).into(),
-                        kind: used.kind.name().to_owned(),
-                        env,
-                        state: "ready".to_owned(),
-                        ..v1::LayerRow::default()
-                    })
+                let row = rows.entry((env.clone(), used.kind, used.key, used.content)).or_insert_with(|| {
+                    let row = known.iter().find(|layer| layer.key == used.key).map(layer_row).unwrap_or_else(|| {
+                        v1::LayerRow {
+                            key: digest_bytes(&used.key).into(),
+                            kind: used.kind.name().to_owned(),
+                            env,
+                            state: "ready".to_owned(),
+                            ..v1::LayerRow::default()
+                        }
+                    });
+                    v1::LayerRow { content: digest_bytes(&used.content).into(), ..row }
                 });
                 row.run_uses += 1;
                 row.run_builds += u32::from(used.built);
@@ -170,11 +174,12 @@ pub fn layers_of(reader: &Reader, run: Option<RunId>) -> Result<Vec<v1::LayerRow
 }
 
 fn layer_row(layer: &LayerRecord) -> v1::LayerRow {
-    let bytes = match &layer.state {
-        LayerState::Ready { bytes, .. } => *bytes,
-        LayerState::Building { .. } | LayerState::Failed { .. } => 0,
+    let (bytes, content) = match &layer.state {
+        LayerState::Ready { bytes, content } => (*bytes, digest_bytes(content).into()),
+        LayerState::Building { .. } | LayerState::Failed { .. } => (0, Vec::new().into()),
     };
     v1::LayerRow {
+        content,
         key: digest_bytes(&layer.key).into(),
         kind: layer.kind.name().to_owned(),
         env: layer.env.clone(),

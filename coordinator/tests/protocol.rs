@@ -39,7 +39,10 @@ async fn a_run_goes_to_its_verdicts() {
     // The first observation is no step of the agent.
     let expected = |task: &str| (task.to_owned(), "passed".to_owned(), 2);
     assert_eq!(settled, [expected("calc_env/task0"), expected("calc_env/task1")]);
-    assert_eq!(last.summary.expect("a summary").passed, 2);
+    let summary = last.summary.expect("a summary");
+    assert_eq!((summary.passed, summary.benchmark.as_str()), (2, "/nowhere"));
+    let listed = common::status(&world.access()).await.expect("a status").runs;
+    assert_eq!(listed.iter().map(|run| run.benchmark.as_str()).collect::<Vec<_>>(), ["/nowhere"]);
 
     let answer = world.control().await.get_episode(v1::GetEpisodeRequest { episode_id: episode_id(run, 0) }).await;
     let episode = answer.expect("an episode").into_inner();
@@ -53,11 +56,7 @@ async fn a_run_goes_to_its_verdicts() {
 async fn an_end_counts_only_once_all_its_steps_are_stored() {
     let world = World::start().await;
     let run = world.submit(1).await;
-    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
-    let lease = worker.lease().await;
-    worker.put_blob(&png_blob()).await;
-    worker.step(&lease, 0).await;
-    assert_eq!(worker.step_ack().await, 0);
+    let (mut worker, lease) = FakeWorker::with_first_step(&world.access()).await;
     worker.end_passed(&lease, 2).await;
     let ack = worker.end_ack().await;
     assert!(!ack.accepted, "a step is missing");
@@ -79,11 +78,7 @@ async fn an_end_counts_only_once_all_its_steps_are_stored() {
 async fn an_attempt_goes_on_over_a_restart_of_the_coordinator() {
     let world = World::start().await;
     let run = world.submit(1).await;
-    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
-    let lease = worker.lease().await;
-    worker.put_blob(&png_blob()).await;
-    worker.step(&lease, 0).await;
-    assert_eq!(worker.step_ack().await, 0);
+    let (worker, lease) = FakeWorker::with_first_step(&world.access()).await;
     let incarnation = worker.welcome.incarnation.clone();
     let id = worker.id;
     drop(worker);
@@ -116,11 +111,7 @@ async fn an_attempt_goes_on_over_a_restart_of_the_coordinator() {
 async fn what_comes_late_is_kept_and_decides_nothing() {
     let world = World::start_with_short_leases().await;
     let run = world.submit(1).await;
-    let mut first = FakeWorker::connect(&world.access(), &[]).await;
-    let stale = first.lease().await;
-    first.put_blob(&png_blob()).await;
-    first.step(&stale, 0).await;
-    assert_eq!(first.step_ack().await, 0);
+    let (first, stale) = FakeWorker::with_first_step(&world.access()).await;
     let id = first.id;
     drop(first);
 

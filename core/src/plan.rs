@@ -80,6 +80,9 @@ pub struct AccountPlan {
     pub shell: String,
     /// Whether `sudo` works without a password.
     pub sudo: bool,
+    /// Its password, which everybody who reads the benchmark knows; none is set if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
     /// Variables of its login environment.
     #[serde(default)]
     pub env_vars: std::collections::BTreeMap<String, String>,
@@ -143,6 +146,22 @@ pub struct EnvPlan {
     /// What becomes of a layer whose hook fails.
     #[serde(default)]
     pub hook_policy: HookPolicy,
+    /// The layers that its episodes have to stand on, base included; whatever has the right
+    /// keys if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<LayerPin>,
+}
+
+/// A layer that an earlier run stood on and that is to be used again, to the byte: what a hook
+/// installs differs from day to day, so the key alone does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerPin {
+    /// Which of the env's layers.
+    pub kind: LayerKind,
+    /// Its key; for the base, its content.
+    pub key: Digest,
+    /// The digest of its file; its key where its hook runs again for each attempt.
+    pub content: Digest,
 }
 
 /// How a task is scored.
@@ -267,7 +286,7 @@ pub struct RunPlan {
 
 /// The first part of every layer key: what the bytes of a layer depend on beside the
 /// hook and its files. Bumped when the meaning of a layer's content changes.
-pub const LAYER_FORMAT: &str = "longhaul-layer-1";
+pub const LAYER_FORMAT: &str = "longhaul-layer-2";
 
 /// Which of an env's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ pub struct WorkerConfig {
     pub layers: PathBuf,
     /// The image that every env stands on.
     pub image: PathBuf,
-    /// The program that is bound into sandboxes as the helper.
+    /// The program that is bound into sandboxes as the helper; read once, at the start.
     pub helper_program: PathBuf,
     /// What of the node may be used.
     pub limits: NodeLimits,
@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub hook_env: std::collections::BTreeMap<String, String>,
     /// The job it runs in, if Slurm started it.
     pub slurm_job_id: Option<String>,
+    /// The allocation that the coordinator asked for and this worker runs in, if it is in one.
+    pub allocation: Option<longhaul_proto::v1::Allocation>,
     /// How long running attempts get to end in order after the first signal.
     pub grace: Duration,
     /// How long a verifier may run.
@@ -93,6 +95,9 @@ pub enum Endpoint {
         server_name: Option<String>,
         /// The token.
         token: String,
+        /// The access file that says so, read again at each connection: a coordinator that was
+        /// started again may listen at another host or port, with the same authority and token.
+        access: Option<PathBuf>,
     },
 }
 

@@ -7,6 +7,7 @@
 //! process: the memory is ahead of the disk, and nobody was told anything of it.
 
 mod outgoing;
+mod pools;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass};
 use longhaul_core::time::Millis;
-use longhaul_engine::state::RunSummary;
+use longhaul_engine::state::{RunSummary, RunTerms};
 use longhaul_engine::{Command, Engine, Event, LeaseRef, Notice, Rejection};
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
@@ -24,6 +25,7 @@ use longhaul_store::{AppendError, Change, PruneError, Store};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::allocator::Order;
 use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
 use crate::session::{chain, wire};
@@ -82,8 +84,11 @@ enum Deferred {
     Send { worker: WorkerId, number: u64, outgoing: Outgoing, message: Down },
     Close(CancellationToken),
     Publish(Notice),
+    Order(Order),
     Answer(Box<dyn FnOnce() + Send>),
 }
+
+pub(crate) use pools::Allocations;
 
 /// The coordinator's one actor.
 pub(crate) struct Actor {
@@ -100,6 +105,7 @@ pub(crate) struct Actor {
     deferred: Vec<Deferred>,
     settled_runs: Vec<RunId>,
     unsaved: u64,
+    allocations: Option<Allocations>,
     draining: Option<String>,
     /// Cancelled once a drain has left nothing live.
     drained: CancellationToken,
@@ -113,6 +119,7 @@ impl Actor {
         terms: Terms,
         mailbox: mpsc::Receiver<Message>,
         unsaved: u64,
+        allocations: Option<Allocations>,
     ) -> Self {
         let settled_runs =
             engine.state().runs.iter().filter(|(_, run)| run.settled_at.is_some()).map(|(id, _)| *id).collect();
@@ -130,6 +137,7 @@ impl Actor {
             deferred: Vec::new(),
             settled_runs,
             unsaved,
+            allocations,
             draining: None,
             drained: CancellationToken::new(),
         }
@@ -141,6 +149,7 @@ impl Actor {
 
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
         self.internal(Command::CoordinatorRestarted)?;
+        self.set_pools()?;
         self.commit().await?;
         loop {
             let sleep = self.sleep();
@@ -228,6 +237,7 @@ impl Actor {
                 Deferred::Send { worker, number, outgoing, message } => self.send(worker, number, &outgoing, message),
                 Deferred::Close(close) => close.cancel(),
                 Deferred::Publish(notice) => self.publish(&notice),
+                Deferred::Order(order) => self.order(order),
                 Deferred::Answer(answer) => answer(),
             }
         }
@@ -294,6 +304,12 @@ impl Actor {
             }
             Message::Report { worker, session, report } => self.report(worker, session, report)?,
             Message::Ask(ask) => self.ask(ask)?,
+            Message::Slurm(command) => self.internal(*command)?,
+            Message::EndAllocations { done } => self.end_allocations(done)?,
+            Message::Brief { reply } => {
+                let brief = self.brief();
+                self.answer(reply, brief);
+            }
             Message::Drain { reason } => {
                 self.draining = Some(reason.clone());
                 let workers: Vec<WorkerId> = self.engine.state().workers.keys().copied().collect();
@@ -312,12 +328,15 @@ impl Actor {
             open.heard = Instant::now();
         }
         let outcome = match report {
-            Report::Heartbeat { sequence, live } => {
+            Report::Heartbeat { sequence, live, unfit } => {
                 self.heartbeat(worker, sequence, &live);
-                return Ok(());
+                return self.fitness(worker, unfit);
             }
             Report::Progress { lease, phase, steps } => {
                 if self.engine.state().holder(lease) == Some(worker) {
+                    if is_past_start(phase) {
+                        self.engine.observe_started(lease);
+                    }
                     self.progress.insert(lease.attempt, (phase, steps));
                     self.deferred.push(Deferred::Publish(Notice::RunChanged(lease.attempt.episode.run)));
                 }
@@ -347,11 +366,22 @@ impl Actor {
             return;
         }
         let renewed = reply.renewed.into_iter().map(wire).collect();
-        self.tell(worker, Down::HeartbeatAck(v1::HeartbeatAck { sequence, renewed }));
+        let remaining_millis = reply.remaining.map(|remaining| remaining.0);
+        self.tell(worker, Down::HeartbeatAck(v1::HeartbeatAck { sequence, renewed, remaining_millis }));
         for lease in reply.stale {
             let reason = v1::RevokeReason::Stale.into();
             self.tell(worker, Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason }));
         }
+    }
+
+    /// Takes note of a worker that takes no leases, or takes them again.
+    fn fitness(&mut self, worker: WorkerId, unfit: Option<String>) -> Result<(), ActorError> {
+        let Some(known) = self.engine.state().workers.get(&worker) else { return Ok(()) };
+        // The words may change with every heartbeat (so many MiB free); the fact is stored.
+        if known.unfit.is_some() == unfit.is_some() {
+            return Ok(());
+        }
+        self.internal(Command::WorkerUnfit { worker, reason: unfit })
     }
 
     fn ended(
@@ -409,7 +439,8 @@ impl Actor {
             Ask::Submit { run, plan, digest, reply } => {
                 let state = self.engine.state();
                 let existed = state.runs.contains_key(&run) || state.forgotten.contains_key(&run);
-                let outcome = self.command(Command::SubmitRun { run, plan: *plan, digest })?;
+                let outcome =
+                    self.command(Command::SubmitRun { run, plan: *plan, digest, terms: RunTerms::default() })?;
                 self.answer(reply, outcome.map(|()| existed));
             }
             Ask::Cancel { run, by, reply } => {
@@ -436,6 +467,14 @@ impl Actor {
                 let receiver = self.follow(run);
                 self.answer(reply, receiver);
             }
+            Ask::Pools { reply } => {
+                let pools = self.pools();
+                self.answer(reply, pools);
+            }
+            Ask::ResumePool { pool, reply } => {
+                let outcome = self.command(Command::ResumePool { pool })?;
+                self.answer(reply, outcome);
+            }
             Ask::Live { episode, reply } => {
                 let live = self.live(episode);
                 self.answer(reply, live);
@@ -448,6 +487,12 @@ impl Actor {
     fn answer<T: Send + 'static>(&mut self, reply: tokio::sync::oneshot::Sender<T>, value: T) {
         self.deferred.push(Deferred::Answer(Box::new(move || drop(reply.send(value)))));
     }
+}
+
+/// The sandbox is up and the setup done: what makes a start heavy is over.
+const fn is_past_start(phase: v1::AttemptPhase) -> bool {
+    use v1::AttemptPhase::{Acting, Export, Verifying};
+    matches!(phase, Acting | Export | Verifying)
 }
 
 fn is_given_back(end: &AttemptEnd) -> bool {

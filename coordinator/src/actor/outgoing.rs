@@ -8,6 +8,7 @@ use longhaul_proto::v1::to_worker::Message as Down;
 use tokio::sync::mpsc;
 
 use super::{Actor, Deferred};
+use crate::allocator::Order;
 use crate::message::Outgoing;
 use crate::session::wire;
 
@@ -58,6 +59,17 @@ impl Actor {
                 self.tell(worker, Down::LayerAnswer(v1::LayerAnswer { key, answer: Some(answer) }));
             }
             Effect::CloseSession { worker } => self.end_session(worker),
+            Effect::SubmitAllocations { pool, token, count, walltime } => {
+                self.deferred.push(Deferred::Order(Order::Submit { pool, token, count, walltime }));
+            }
+            Effect::FindAllocations { token, .. } => self.deferred.push(Deferred::Order(Order::Find { token })),
+            Effect::CancelAllocations { token, job, tasks, reason } => {
+                tracing::info!(%token, %job, ?tasks, reason, "allocations are ended");
+                // A job of one task is ended by its own name, which it has whether an array or not.
+                let whole = self.engine.state().submissions.get(&token).is_some_and(|known| known.count == 1);
+                let tasks = if whole { Vec::new() } else { tasks };
+                self.deferred.push(Deferred::Order(Order::Cancel { token, job, tasks }));
+            }
             Effect::Publish(notice) => self.deferred.push(Deferred::Publish(notice)),
         }
     }
@@ -98,7 +110,9 @@ impl Actor {
         match notice {
             Notice::RunChanged(run) | Notice::RunSettled(run) => wake(run),
             Notice::EpisodeSettled { episode, .. } => wake(&episode.run),
-            Notice::WorkerChanged(_) | Notice::LayerChanged(_) => self.followed.keys().for_each(wake),
+            Notice::WorkerChanged(_) | Notice::LayerChanged(_) | Notice::PoolChanged(_) => {
+                self.followed.keys().for_each(wake)
+            }
         }
     }
 }

@@ -38,7 +38,7 @@ mod writer;
 
 pub use error::{AppendError, BlobError, LogError, OpenError, PruneError, ReadError, StepError, WriteError};
 pub use lock::Holder;
-pub use open::{OpenOptions, SpaceFloor, Warning};
+pub use open::{OpenOptions, SpaceFloor, Warning, backup};
 pub use place::free_bytes;
 pub use reader::Reader;
 pub use records::{
@@ -47,4 +47,4 @@ pub use records::{
 };
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;
-pub use verify::{Finding, Verification};
+pub use verify::{Finding, Verification, verify};

@@ -84,6 +84,36 @@ impl StoreLock {
     }
 }
 
+/// Keeps writers away while a store is read as a whole; nothing is written for it.
+#[derive(Debug)]
+pub(crate) struct SharedLock {
+    // A copy that was never opened has no lock file, and no writer.
+    _file: Option<Flock<File>>,
+}
+
+impl SharedLock {
+    /// Takes it, if no process has the store in `folder` open for writing.
+    pub(crate) fn take(folder: &Path) -> Result<Self, OpenError> {
+        let path = folder.join(LOCK_FILE);
+        let failed = |action| {
+            let path = path.clone();
+            move |source| OpenError::File { action, path, source }
+        };
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self { _file: None }),
+            Err(error) => return Err(failed("open")(error)),
+        };
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(file) => Ok(Self { _file: Some(file) }),
+            Err((file, Errno::EWOULDBLOCK)) => {
+                Err(OpenError::Locked { path: folder.to_owned(), holder: read_holder(&file) })
+            }
+            Err((_, errno)) => Err(failed("lock")(errno.into())),
+        }
+    }
+}
+
 fn read_holder(file: &File) -> Option<Holder> {
     let mut content = Vec::new();
     file.take(MAX_CONTENT).read_to_end(&mut content).ok()?;

@@ -283,6 +283,19 @@ pub(crate) fn read_incarnation(rocks: &Rocks, path: &Path) -> Result<u64, OpenEr
     })
 }
 
+/// Copies the store in the folder `path`, which no process has open, into the folder
+/// `copy`, which is not there yet.
+///
+/// # Errors
+///
+/// A process has the store open, it is no store or cannot be opened, or the copy failed. A
+/// copy that was cut short is no store.
+pub fn backup(path: &Path, copy: &Path, options: &OpenOptions) -> Result<(), OpenError> {
+    // Opening makes a store where there is none; a copy of nothing is nobody's wish.
+    check_format(path)?;
+    open(path, options)?.checkpoint(copy)
+}
+
 /// Copies an open store into a new folder.
 pub(crate) fn checkpoint(rocks: &Rocks, path: &Path) -> Result<(), OpenError> {
     if path.try_exists().map_err(failed("look at", path))? {

@@ -13,9 +13,10 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::AttemptId;
 
 use crate::commit::LeaseRow;
-use crate::error::ReadError;
+use crate::error::{OpenError, ReadError};
 use crate::family::Family;
 use crate::keys::{self, Kind};
+use crate::lock::SharedLock;
 use crate::reader::{Reader, damaged, decode};
 use crate::records::{AttemptRecord, EpisodeRecord, EpisodeState, LayerRecord, RunRecord, StepProgress};
 use crate::{format, logfile, open};
@@ -89,6 +90,19 @@ impl Reader {
         }
         check.found
     }
+}
+
+/// Checks the whole store in the folder `path` while no process writes to it, and keeps
+/// writers away meanwhile. Nothing in it is changed.
+///
+/// # Errors
+///
+/// A process has it open for writing, it is no store, or it is so damaged that it cannot be
+/// opened.
+pub fn verify(path: &Path) -> Result<Verification, OpenError> {
+    open::check_format(path)?;
+    let _lock = SharedLock::take(path)?;
+    Ok(Reader::open(path)?.verify())
 }
 
 struct Check<'a> {

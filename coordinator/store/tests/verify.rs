@@ -9,7 +9,7 @@ use std::path::Path;
 use common::*;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::Epoch;
-use longhaul_store::{Blob, Change, EpisodeState, OpenError, Reader, Store};
+use longhaul_store::{Blob, Change, EpisodeState, OpenError, Reader, Store, backup, verify};
 
 /// A store with one of everything, its run named rightly throughout.
 fn whole_store(path: &Path) {
@@ -40,6 +40,27 @@ fn a_whole_store_has_no_findings_with_a_writer_and_without() {
     assert!(Reader::open(folder.path()).unwrap().verify().is_sound());
     drop(store);
     assert!(Reader::open(folder.path()).unwrap().verify().is_sound());
+}
+
+#[test]
+fn a_store_that_is_written_to_is_neither_checked_as_a_whole_nor_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    assert!(matches!(verify(&path), Err(OpenError::NotAStore { .. })));
+    assert!(matches!(backup(&path, &copy, &options()), Err(OpenError::NotAStore { .. })));
+    assert!(!path.exists() && !copy.exists(), "a store was made of nothing");
+
+    whole_store(&path);
+    let store = open(&path);
+    let is_held = |error: OpenError| matches!(error, OpenError::Locked { holder: Some(holder), .. } if holder.pid == std::process::id());
+    assert!(is_held(verify(&path).unwrap_err()));
+    assert!(is_held(backup(&path, &copy, &options()).unwrap_err()));
+    drop(store);
+    assert!(verify(&path).unwrap().is_sound());
+    backup(&path, &copy, &options()).unwrap();
+    assert!(verify(&copy).unwrap().is_sound());
+    assert!(everything(&copy).is_some() && everything(&copy) == everything(&path));
+    assert!(matches!(backup(&path, &copy, &options()), Err(OpenError::File { .. })), "a copy over a copy");
 }
 
 /// Changes rows behind the store's back.

@@ -1,5 +1,7 @@
 //! What the tests share: a coordinator in a folder of its own, and a played worker.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -39,7 +41,15 @@ fn config(store: PathBuf) -> Config {
         skew: Millis::from_secs(5),
         ..longhaul_engine::Settings::default()
     };
-    Config { store, listen: None, runtime_dir: None, engine, heartbeat: Millis(200), floor: SpaceFloor::default() }
+    Config {
+        store,
+        listen: None,
+        runtime_dir: None,
+        engine,
+        heartbeat: Millis(200),
+        floor: SpaceFloor::default(),
+        slurm: None,
+    }
 }
 
 pub(crate) fn png_blob() -> Vec<u8> {
@@ -154,20 +164,34 @@ impl World {
     }
 
     pub(crate) async fn submit_as(&self, run: RunId, episodes: u32) -> Result<v1::SubmitResponse, Status> {
-        let env = self.put_blob(b"the plan of an env").await;
-        let mut entries = Vec::new();
+        let mut plans = Vec::new();
         for index in 0..episodes {
-            let plan = self.put_blob(format!("the plan of episode {index}").as_bytes()).await;
-            let task = format!("calc_env/task{index}").parse().expect("a task");
-            entries.push(EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0 });
+            plans.push(self.put_blob(format!("the plan of episode {index}").as_bytes()).await);
         }
+        self.submit_plans(run, plans).await
+    }
+
+    /// A run of many episodes, all with one plan.
+    pub(crate) async fn submit_many(&self, episodes: usize) -> RunId {
+        let run = self.new_run();
+        let plan = self.put_blob(b"the plan of each episode").await;
+        self.submit_plans(run, vec![plan; episodes]).await.expect("submitted");
+        run
+    }
+
+    async fn submit_plans(&self, run: RunId, plans: Vec<Digest>) -> Result<v1::SubmitResponse, Status> {
+        let env = self.put_blob(b"the plan of an env").await;
+        let entry = |(index, plan)| {
+            let task = format!("calc_env/task{index}").parse().expect("a task");
+            EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0 }
+        };
         let resources = Resources { cpu_millis: 1000, memory_mib: 1024, gpus: 0 };
         let plan = RunPlan {
             name: "a test".to_owned(),
             benchmark: "/nowhere".to_owned(),
             agents: vec![AgentSpec::Idle],
             envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
-            episodes: entries,
+            episodes: plans.into_iter().enumerate().map(entry).collect(),
             retry: RetryPolicy { max_attempts: 3, backoff: Millis(1) },
         };
         let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
@@ -225,6 +249,16 @@ impl FakeWorker {
         Self::dial(id, access, live, 1, longhaul_proto::PROTOCOL_VERSION).await.expect("a session")
     }
 
+    /// A worker with a lease, whose first observation is acknowledged.
+    pub(crate) async fn with_first_step(access: &Access) -> (Self, LeaseRef) {
+        let mut worker = Self::connect(access, &[]).await;
+        let lease = worker.lease().await;
+        worker.put_blob(&png_blob()).await;
+        worker.step(&lease, 0).await;
+        assert_eq!(worker.step_ack().await, 0);
+        (worker, lease)
+    }
+
     pub(crate) async fn connect_with_slots(access: &Access, slots: u32) -> Self {
         Self::dial(new_worker(), access, &[], slots, longhaul_proto::PROTOCOL_VERSION).await.expect("a session")
     }
@@ -248,6 +282,7 @@ impl FakeWorker {
             max_slots: slots,
             live: live.iter().map(|lease| (*lease).into()).collect(),
             slurm_job_id: String::new(),
+            ..v1::Hello::default()
         };
         up.send(v1::FromWorker { message: Some(Up::Hello(hello)) }).await.expect("room");
         let mut client = WorkerServiceClient::new(connection.clone());
@@ -259,6 +294,22 @@ impl FakeWorker {
 
     pub(crate) async fn say(&self, message: Up) {
         self.up.send(v1::FromWorker { message: Some(message) }).await.expect("the session is open");
+    }
+
+    /// Says heartbeats that name a hundred leases which it does not hold, each of which is told to
+    /// it, and reads nothing, until the session is closed. Answers with how many were said, or
+    /// with nothing if so many were taken.
+    pub(crate) async fn flood(&self, most: u64) -> Option<u64> {
+        let run = RunId::new(Timestamp(1_700_000_000_000), random());
+        let lease = |index| v1::AttemptRef { attempt: format!("{}/1", episode_id(run, index)), epoch: 1 };
+        let live: Vec<v1::AttemptRef> = (0..100).map(lease).collect();
+        for sequence in 1..=most {
+            let beat = v1::Heartbeat { sequence, live: live.clone(), ..v1::Heartbeat::default() };
+            if self.up.send(v1::FromWorker { message: Some(Up::Heartbeat(beat)) }).await.is_err() {
+                return Some(sequence);
+            }
+        }
+        None
     }
 
     /// The next message, whatever it is.

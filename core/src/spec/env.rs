@@ -288,6 +288,7 @@ fn read_accounts(fields: &Fields<'_>, out: &mut Vec<Diagnostic>) -> Vec<AccountP
             groups: permissions.texts("groups", out),
             shell: permissions.filled("shell", out).unwrap_or_else(|| "/bin/bash".to_owned()),
             sudo: sudo || without_password,
+            password: account.filled("password", out),
             env_vars: read_env_vars(&permissions, out),
         });
     }
@@ -325,7 +326,7 @@ mod tests {
         let (spec, out) = env(&format!(
             r#"{{"id": "a@1", {BASE}, "resources": {{"cpu": 0.5, "mem_gb": 8}},
               "observation": [{{"type": "rgb_screen", "resolution": [1280, 720]}}],
-              "user_accounts": [{{"name": "ga", "note": "x", "permissions": {{"sudo": true, "env_vars": {{"N": 1}}}}}}]}}"#
+              "user_accounts": [{{"name": "ga", "note": "x", "password": "p w", "permissions": {{"sudo": true, "env_vars": {{"N": 1}}}}}}]}}"#
         ));
         let spec = spec.unwrap();
         assert_eq!(out, []);
@@ -333,6 +334,7 @@ mod tests {
         assert_eq!((spec.screen.width, spec.screen.height, spec.net), (1280, 720, true));
         assert_eq!(spec.accounts[0].env_vars["N"], "1");
         assert!(spec.accounts[0].sudo);
+        assert_eq!(spec.accounts[0].password.as_deref(), Some("p w"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Layers of an attempt: found, waited for, or built, once per coordinator.
+//! Layers of an attempt: found, waited for, or built, once per coordinator. Those of an env that is
+//! held to an earlier run's ([`pins`]) are found, or there are none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use longhaul_core::outcome::{Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, LayerKind, layer_key};
 use longhaul_proto::{convert, v1};
 
-use super::{disk_fault, fault, views};
+use super::{disk_fault, fault, pins, views};
 use crate::moment;
 use crate::sandbox::{LayerRequest, ReadyLayer};
 use crate::session::actor::Shared;
@@ -28,6 +29,7 @@ pub(crate) struct Layers {
 /// Gets the layers of an env ready, and notes them.
 pub(crate) async fn ready(env: &EnvPlan, shared: &Arc<Shared>, notes: &mut AttemptNotes) -> Result<Layers, Fault> {
     let basis = shared.driver.basis();
+    pins::check(env, LayerKind::Base, basis.base, Some(basis.base))?;
     notes.layers.push(LayerUse {
         kind: LayerKind::Base,
         key: basis.base,
@@ -90,9 +92,11 @@ async fn ensure(
     parents: &[ReadyLayer],
     shared: &Arc<Shared>,
 ) -> Result<(ReadyLayer, bool), Fault> {
-    if let Some(layer) = find(kind, key, shared).await? {
+    let there = find(kind, key, shared).await?;
+    pins::check(env, kind, key, there.as_ref().map(|layer| layer.content))?;
+    if let Some(layer) = there {
         if shared.desk.first_report(key) {
-            shared.desk.report_found(found(&layer, env));
+            shared.desk.report(key, found(&layer, env));
         }
         return Ok((layer, false));
     }
@@ -156,7 +160,7 @@ async fn claim_and_build(
         build_millis: moment::since(start).0,
         result: Some(result),
     };
-    shared.desk.report(report).await;
+    shared.desk.report(key, report);
     Ok((built?, true))
 }
 
@@ -177,10 +181,33 @@ async fn build(
     views.extend(views::tasks(env, None, &scratch).await?);
     let request =
         LayerRequest { kind, key, env: env.clone(), views, parents, hook_env: shared.config.hook_env.clone() };
-    let built = shared.driver.build_layer(request).await.map_err(|error| error.fault());
+    // A hook that met a full disk fails, cleans up and says something else: the disk is watched
+    // meanwhile. The build is not cut short, since it removes what it wrote.
+    let building = shared.driver.build_layer(request);
+    let watching = shared.node.until_disk_emergency();
+    tokio::pin!(building, watching);
+    let mut full = None;
+    let built = loop {
+        tokio::select! {
+            built = &mut building => break built,
+            reason = &mut watching, if full.is_none() => full = Some(reason),
+        }
+    };
     drop(mounts);
     super::remove_scratch(&scratch, shared).await;
-    built
+    built.map_err(|error| blame(error.fault(), full))
+}
+
+/// What a build's failure is where the node's disk was full meanwhile.
+fn blame(failed: Fault, full: Option<String>) -> Fault {
+    match full {
+        Some(reason) => Fault {
+            class: FaultClass::NodeDisk,
+            message: format!("{reason}, while a layer was built: {}", failed.message),
+            ..failed
+        },
+        None => failed,
+    }
 }
 
 async fn find(kind: LayerKind, key: Digest, shared: &Shared) -> Result<Option<ReadyLayer>, Fault> {

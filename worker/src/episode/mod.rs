@@ -12,6 +12,7 @@ mod agent;
 mod control;
 mod hooks;
 mod layers;
+mod pins;
 mod record;
 mod views;
 
@@ -52,13 +53,13 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How long a failure waits for a guard that knows its cause better.
 const CAUSE_WAIT: Duration = Duration::from_millis(700);
 
-/// How often the node's disk is looked at.
-const DISK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Programs that a setup hook has started may still be coming up.
+/// Programs that a setup hook has started may still be coming up, with a splash screen that
+/// stands still while they read their files. Shorter than a caret's blink.
 const FIRST_REST: RestRule = RestRule {
-    quiet: Duration::from_millis(700),
-    first_change: Duration::from_millis(1000),
+    quiet: Duration::from_millis(450),
+    first_change: Duration::from_millis(800),
+    working: Duration::from_secs(12),
+    idle: Duration::from_millis(300),
     limit: Duration::from_secs(15),
     interval: Duration::from_millis(50),
 };
@@ -215,7 +216,13 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     let mounts = views::mounts(&plans.env, &shared.blobs, scratch).await?;
     let mut views = mounts.views.clone();
     views.extend(views::tasks(&plans.env, Some((&plans.task, &plans.task_files)), scratch).await?);
-    let request = SandboxRequest { id: attempt.name(), layers: layers.stack.clone(), views, net: plans.env.net };
+    let request = SandboxRequest {
+        id: attempt.name(),
+        layers: layers.stack.clone(),
+        views,
+        accounts: plans.env.accounts.clone(),
+        net: plans.env.net,
+    };
     let cpus = shared.cpus.take(plans.env.resources.cpu_millis);
     let sandbox = shared.driver.start(request).await.map_err(|error| error.fault())?;
     *known.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
@@ -243,22 +250,14 @@ async fn guards(sandbox: &dyn Sandbox, plans: &Plans, shared: &Shared, peak: &At
     let memory = watch_memory(sandbox, plans.env.resources.memory_mib, |used| {
         peak.fetch_max(used, Ordering::Relaxed);
     });
-    let disk = async {
-        loop {
-            tokio::time::sleep(DISK_INTERVAL).await;
-            // Half the floor: a start needs room that what runs has already.
-            if let Some(message) = shared.node.disk_emergency() {
-                break message;
-            }
-        }
-    };
     tokio::select! {
         reason = sandbox.exited() => fault(FaultClass::SandboxStart, format!("the sandbox died: {reason}")),
         message = memory => {
             sandbox.kill().await;
             fault(FaultClass::Memory, message)
         }
-        message = disk => fault(FaultClass::NodeDisk, message),
+        // Half the floor: a start needs room that what runs has already.
+        message = shared.node.until_disk_emergency() => fault(FaultClass::NodeDisk, message),
     }
 }
 
@@ -379,7 +378,14 @@ impl Inside<'_> {
         }
         let limit = task.export_settle.to_std();
         let quiet = limit.min(Duration::from_secs(2));
-        let rest = RestRule { quiet, first_change: quiet, limit, interval: Duration::from_millis(100) };
+        let rest = RestRule {
+            quiet,
+            first_change: quiet,
+            working: limit,
+            idle: Duration::from_millis(300),
+            limit,
+            interval: Duration::from_millis(100),
+        };
         let stepped = display.step(Vec::new(), rest).await.map_err(|error| error.fault())?;
         recorder.after_export(&stepped.frame)?;
         Ok(Ok(()))

@@ -1,12 +1,20 @@
 //! The node: what it has, and what is left of it.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use nix::sys::statvfs::statvfs;
+use longhaul_apptainer::filesystem::{Space, space};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use crate::config::NodeLimits;
 use crate::error::WorkerError;
+
+/// With room for fewer files than this, nothing more is started: a sandbox and its views take
+/// some thousands, and a filesystem can run out of files long before it runs out of bytes.
+const FILE_FLOOR: u64 = 20_000;
+
+/// How often a full disk is looked for.
+const DISK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a worker offers of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,24 +69,31 @@ impl Node {
     /// Free disk below the scratch folder, in MiB; none if it cannot be said.
     #[must_use]
     pub fn disk_free_mib(&self) -> Option<u64> {
-        let stat = statvfs(&self.scratch).ok()?;
-        Some(stat.blocks_available().saturating_mul(stat.fragment_size()) / (1024 * 1024))
+        Some(space(&self.scratch).ok()?.bytes / MIB)
     }
 
     /// Why nothing more may be started here, if so.
     #[must_use]
     pub fn disk_trouble(&self) -> Option<String> {
-        let free = self.disk_free_mib()?;
-        (free < self.disk_floor_mib).then(|| {
-            format!("{} has {free} MiB free, and {} MiB are kept free", self.scratch.display(), self.disk_floor_mib)
-        })
+        lack(&self.scratch, space(&self.scratch).ok()?, self.disk_floor_mib, FILE_FLOOR)
     }
 
     /// Why nothing that runs may go on here, if so: less than half of what is kept free is left.
     #[must_use]
     pub fn disk_emergency(&self) -> Option<String> {
-        let free = self.disk_free_mib()?;
-        (free < self.disk_floor_mib / 2).then(|| format!("{} has {free} MiB free", self.scratch.display()))
+        // Without a floor too, a disk without a single MiB is full.
+        let floor = (self.disk_floor_mib / 2).max(1);
+        lack(&self.scratch, space(&self.scratch).ok()?, floor, FILE_FLOOR / 2)
+    }
+
+    /// Resolves when nothing that runs may go on here, with the reason.
+    pub async fn until_disk_emergency(&self) -> String {
+        loop {
+            tokio::time::sleep(DISK_INTERVAL).await;
+            if let Some(reason) = self.disk_emergency() {
+                return reason;
+            }
+        }
     }
 
     /// Free memory in MiB.
@@ -95,6 +110,19 @@ impl Node {
         let hundredths = load as u32;
         hundredths
     }
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// What a folder's filesystem lacks of these floors, if anything: pure.
+fn lack(folder: &Path, space: Space, floor_mib: u64, file_floor: u64) -> Option<String> {
+    let folder = folder.display();
+    let free = space.bytes / MIB;
+    if free < floor_mib {
+        return Some(format!("{folder} has {free} MiB free, and {floor_mib} MiB are kept free"));
+    }
+    let files = space.files.filter(|files| *files < file_floor)?;
+    Some(format!("{folder} has room for {files} more files (inodes), and room for {file_floor} is kept"))
 }
 
 fn memory() -> Option<System> {
@@ -125,5 +153,15 @@ mod tests {
         assert!(Node::look(&full, folder.path()).unwrap().disk_trouble().is_some());
         let empty = NodeLimits { disk_floor_mib: 0, ..limits };
         assert_eq!(Node::look(&empty, folder.path()).unwrap().disk_trouble(), None);
+    }
+
+    #[test]
+    fn a_filesystem_without_room_for_files_is_full_however_many_bytes_it_has() {
+        let of = |bytes, files| lack(Path::new("/s"), Space { bytes, files }, 100, 50);
+        assert_eq!(of(100 * MIB, Some(50)), None);
+        assert_eq!(of(100 * MIB, None), None, "not every filesystem counts files");
+        let few = of(100 * MIB, Some(49)).unwrap();
+        assert!(few.starts_with("/s has room for 49 more files"), "{few}");
+        assert_eq!(of(99 * MIB, None).unwrap(), "/s has 99 MiB free, and 100 MiB are kept free");
     }
 }

@@ -12,7 +12,7 @@ use longhaul_apptainer::client::ClientError;
 use longhaul_apptainer::identity::{self, ProcessIdentity};
 use longhaul_apptainer::layers::build::{self, BuildError, BuildRequest};
 use longhaul_apptainer::layers::{LayerContent, LayerGuard, LayerInput, LayerStore, StoreError};
-use longhaul_apptainer::{Apptainer, BaseDefinition, Bind, Network, base, command, janitor};
+use longhaul_apptainer::{Apptainer, BaseDefinition, Bind, Network, accounts, base, command, filesystem, janitor};
 use longhaul_apptainer::{Sandbox as Container, SandboxError as ContainerError, SandboxSpec};
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::{CommandSpec, DisplayState, HelperFailure, ProcessInfo};
@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::sync::RwLock;
 
+use super::program::Program;
 use super::{
     CommandResult, Display, Driver, LayerBasis, LayerRequest, Pending, ReadyLayer, Sandbox, SandboxError,
     SandboxRequest, View,
@@ -30,7 +31,7 @@ use super::{
 use crate::config::WorkerConfig;
 use crate::episode::ENV_HOOK_LIMIT;
 use crate::moment;
-use crate::screen::{RestRule, ScreenError, ScreenHandle, Stepped};
+use crate::screen::{RestRule, ScreenError, ScreenHandle, Stepped, Works};
 
 /// Of all processes of a node, those of sandboxes are the kernel's first choice when memory
 /// runs out: never the worker, never a neighbour that is not ours.
@@ -45,7 +46,7 @@ pub struct ContainerDriver {
     apptainer: Apptainer,
     image: PathBuf,
     layers: LayerStore,
-    helper_program: PathBuf,
+    helper: Program,
     scratch: PathBuf,
     basis: LayerBasis,
 }
@@ -59,6 +60,7 @@ impl ContainerDriver {
     pub async fn open(config: &WorkerConfig) -> Result<Self, SandboxError> {
         let unfit = |error: &(dyn std::error::Error + 'static)| SandboxError::Unfit(crate::chain(error));
         fs::create_dir_all(&config.scratch).map_err(|error| unfit(&error))?;
+        filesystem::fit_for_tops(&config.scratch).map_err(|error| unfit(&error))?;
         let apptainer = Apptainer::detect().await.map_err(|error| unfit(&error))?;
         let images = config.layers.join("images");
         let definition = BaseDefinition::Sif(config.image.clone());
@@ -69,15 +71,13 @@ impl ContainerDriver {
         let copies = config.scratch.join("cache").join("layers");
         let local = (!same_device(&config.layers, &config.scratch)).then_some(copies.as_path());
         let layers = LayerStore::open(&config.layers, local).map_err(|error| unfit(&error))?;
+        let (program, programs) = (config.helper_program.clone(), config.scratch.join("programs"));
+        let helper = tokio::task::spawn_blocking(move || Program::keep(&program, &programs))
+            .await
+            .map_err(|error| unfit(&error))?
+            .map_err(|error| SandboxError::Unfit(format!("this program cannot be kept on the node's disk: {error}")))?;
         let basis = LayerBasis { base: image.content, arch: base::ARCH.to_owned(), overlay_driver };
-        Ok(Self {
-            apptainer,
-            image: image.path,
-            layers,
-            helper_program: config.helper_program.clone(),
-            scratch: config.scratch.clone(),
-            basis,
-        })
+        Ok(Self { apptainer, image: image.path, layers, helper, scratch: config.scratch.clone(), basis })
     }
 
     fn spec(&self, id: String, layers: &[ReadyLayer], views: &[View], net: bool) -> SandboxSpec {
@@ -88,7 +88,7 @@ impl ContainerDriver {
             scratch: self.scratch.clone(),
             binds: views.iter().map(bind).collect(),
             network: if net { Network::Open } else { Network::None },
-            helper_program: self.helper_program.clone(),
+            helper_program: self.helper.path().to_owned(),
             ..SandboxSpec::default()
         }
     }
@@ -146,11 +146,15 @@ impl ContainerDriver {
         };
         if let Err(error) = &built {
             return Err(match error {
-                BuildError::Sandbox(ContainerError::Scratch(_)) | BuildError::Io { .. }
+                BuildError::Sandbox(ContainerError::Scratch(_))
+                | BuildError::Pack(_)
+                | BuildError::Read(_)
+                | BuildError::Io { .. }
                     if is_full(&crate::chain(error)) =>
                 {
                     SandboxError::Disk(crate::chain(error))
                 }
+                BuildError::Publish(store) if store.is_of_the_disk() => SandboxError::Disk(crate::chain(error)),
                 _ => failed(crate::chain(error), error.log_tail().map(str::to_owned)),
             });
         }
@@ -191,6 +195,15 @@ impl ContainerDriver {
         let container = Container::start(&self.apptainer, spec).await.map_err(|error| container_error(&error, ""))?;
         let pid = container.identity().pid;
         prefer_for_oom(pid);
+        if request.layers.is_empty()
+            && let Err(error) = accounts::make(&container, &request.accounts).await
+        {
+            // The first error says more than what may follow from it.
+            if let Err(later) = container.stop().await {
+                tracing::warn!(error = %later, "a sandbox without its accounts was not cleared away");
+            }
+            return Err(container_error(&error, ""));
+        }
         let sandbox = Rootless { pid, layers: request.layers, container: RwLock::new(Some(container)) };
         Ok(Arc::new(sandbox))
     }
@@ -271,7 +284,9 @@ impl Sandbox for Rootless {
                     Ok(container.x_socket())
                 })
                 .await?;
-            match ScreenHandle::connect(&socket, width, height).await {
+            let pid = self.pid;
+            let works: Works = Box::new(move || identity::works(pid));
+            match ScreenHandle::connect(&socket, width, height, Some(works)).await {
                 Ok(screen) => {
                     let display: Arc<dyn Display> = Arc::new(XDisplay(screen));
                     Ok(display)
@@ -481,6 +496,9 @@ fn is_full(message: &str) -> bool {
 }
 
 fn store_error(kind: LayerKind, key: &Digest, error: &StoreError) -> SandboxError {
+    if error.is_of_the_disk() {
+        return SandboxError::Disk(crate::chain(error));
+    }
     SandboxError::Layer { kind, of: format!("key {}", key.short()), message: crate::chain(error), log_tail: None }
 }
 
@@ -497,5 +515,30 @@ fn container_error(error: &ContainerError, path: &str) -> SandboxError {
         ContainerError::Client(ClientError::Caller(_)) => SandboxError::Disk(message),
         ContainerError::Scratch(_) if is_full(&message) => SandboxError::Disk(message),
         _ => SandboxError::Gone(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use longhaul_core::outcome::FaultClass;
+
+    use super::*;
+
+    fn class(error: &StoreError) -> FaultClass {
+        store_error(LayerKind::Install, &Digest::of(b"key"), error).fault().class
+    }
+
+    #[test]
+    fn a_disk_that_takes_no_copy_of_a_layer_is_the_nodes_fault_and_a_damaged_layer_is_not() {
+        let key = Digest::of(b"key");
+        let (node, quota) = (io::Error::from_raw_os_error(28), io::Error::from_raw_os_error(122));
+        assert_eq!(class(&StoreError::Node { path: "/s".into(), source: node }), FaultClass::NodeDisk);
+        assert_eq!(class(&StoreError::Io { path: "/s".into(), source: quota }), FaultClass::NodeDisk);
+        assert_eq!(class(&StoreError::NoRoom { path: "/s".into(), key, needed: 2, free: 1 }), FaultClass::NodeDisk);
+        let away = io::Error::from_raw_os_error(116);
+        assert_eq!(class(&StoreError::Io { path: "/shared".into(), source: away }), FaultClass::LayerBuild);
+        assert_eq!(class(&StoreError::Damaged { key, expected: key, found: key }), FaultClass::LayerBuild);
     }
 }

@@ -6,6 +6,7 @@
 //! which one it has, so the traits are object-safe and their futures are boxed.
 
 pub mod container;
+mod program;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::{CommandSpec, ProcessInfo};
 use longhaul_core::outcome::{Fault, FaultClass};
-use longhaul_core::plan::{EnvPlan, LayerKind};
+use longhaul_core::plan::{AccountPlan, EnvPlan, LayerKind};
 use serde_json::Value;
 
 use crate::screen::{RestRule, Stepped};
@@ -157,6 +158,8 @@ pub struct SandboxRequest {
     pub layers: Vec<ReadyLayer>,
     /// The folders that are seen inside.
     pub views: Vec<View>,
+    /// Accounts of the env: made here where there are no layers, which hold them otherwise.
+    pub accounts: Vec<AccountPlan>,
     /// Whether it has a way out to the network.
     pub net: bool,
 }

@@ -12,7 +12,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::step::{ActionOutcome, Screenshot};
 use serde_json::Value;
 
-use super::display::{Display, Stop};
+use super::display::{Display, Stop, Works};
 use super::error::{InputError, ScreenError};
 use super::keyboard::Keyboard;
 use super::mouse::Mouse;
@@ -135,6 +135,12 @@ impl Screen {
     pub(super) fn ender(&self) -> Result<Ender, ScreenError> {
         let socket = self.display.link.socket().map_err(|source| ScreenError::Memory { source })?;
         Ok(Ender { socket, stop: Arc::clone(&self.stop) })
+    }
+
+    /// From now on the screen counts as at rest only when `works` says that nothing behind
+    /// it works ([`RestRule::working`]).
+    pub fn watch_work(&mut self, works: Works) {
+        self.display.watch_work(works);
     }
 
     /// Captures the screen, with the pointer. A frame that is the same as the one before

@@ -1,6 +1,7 @@
 //! One display as the other parts of the screen use it: a connection, the frame, and the
 //! means to press, to move, to pause and to wait for rest.
 
+use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -54,8 +55,11 @@ pub(super) enum Motion {
     Release,
 }
 
+/// Says whether something behind the display works just now: runs, waits for a processor
+/// or for a disk.
+pub type Works = Box<dyn Fn() -> bool + Send>;
+
 /// The display.
-#[derive(Debug)]
 pub(super) struct Display {
     pub(super) link: Link,
     pub(super) capture: Capture,
@@ -63,6 +67,13 @@ pub(super) struct Display {
     root: xproto::Window,
     has_pointer: bool,
     stop: Arc<Stop>,
+    works: Option<Works>,
+}
+
+impl fmt::Debug for Display {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Display").field("link", &self.link).finish_non_exhaustive()
+    }
 }
 
 impl Display {
@@ -86,7 +97,12 @@ impl Display {
         let root = client.setup().roots.first().ok_or(ScreenError::Lacks { what: "a screen" })?.root;
         let watch = Watch::new(&link, root)?;
         let capture = Capture::new(&link)?;
-        Ok(Self { link, capture, watch, root, has_pointer, stop })
+        Ok(Self { link, capture, watch, root, has_pointer, stop, works: None })
+    }
+
+    /// From now on the screen is at rest only when `works` says no.
+    pub(super) fn watch_work(&mut self, works: Works) {
+        self.works = Some(works);
     }
 
     /// Does nothing for a while.
@@ -96,7 +112,8 @@ impl Display {
 
     /// Waits until the screen rests.
     pub(super) fn rest(&mut self, rule: RestRule) -> Result<Rest, ScreenError> {
-        self.watch.rest(&self.link, &mut self.capture, rule)
+        let works = || self.works.as_ref().is_some_and(|works| works());
+        self.watch.rest(&self.link, &mut self.capture, rule, works)
     }
 
     /// What was drawn up to now is no effect of what is injected next.

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::client::{Ender, Frame, Performed, Screen, Stepped};
+use super::display::Works;
 use super::error::{InputError, ScreenError};
 use super::keyboard::MAX_TEXT;
 use super::link::SILENCE_LIMIT;
@@ -43,13 +44,14 @@ impl fmt::Debug for ScreenHandle {
 }
 
 impl ScreenHandle {
-    /// As [`Screen::connect`], on a new thread.
+    /// As [`Screen::connect`], on a new thread. With `works`, the screen counts as at rest
+    /// only when nothing behind it works ([`RestRule::working`]).
     ///
     /// # Errors
     ///
     /// As [`Screen::connect`]; also when the thread cannot be started, or connecting takes
     /// too long.
-    pub async fn connect(socket: &Path, width: u16, height: u16) -> Result<Self, ScreenError> {
+    pub async fn connect(socket: &Path, width: u16, height: u16, works: Option<Works>) -> Result<Self, ScreenError> {
         let path: PathBuf = socket.to_owned();
         // One call at a time: the worker awaits each before the next.
         let (calls, mut inbox) = mpsc::channel::<Call>(1);
@@ -59,7 +61,10 @@ impl ScreenHandle {
             .spawn(move || {
                 let opened = Screen::connect(&path, width, height).and_then(|screen| Ok((screen.ender()?, screen)));
                 let mut screen = match opened {
-                    Ok((ender, screen)) => {
+                    Ok((ender, mut screen)) => {
+                        if let Some(works) = works {
+                            screen.watch_work(works);
+                        }
                         if ready.send(Ok(ender)).is_err() {
                             return;
                         }

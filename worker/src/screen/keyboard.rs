@@ -39,6 +39,8 @@ const BORROW_PAUSE: Duration = Duration::from_millis(30);
 const REUSE_REST: RestRule = RestRule {
     quiet: Duration::from_millis(400),
     first_change: Duration::from_secs(3),
+    working: Duration::from_secs(3),
+    idle: Duration::from_millis(75),
     limit: Duration::from_secs(6),
     interval: Duration::from_millis(25),
 };

@@ -28,6 +28,7 @@ mod rest;
 mod watch;
 
 pub use client::{Frame, Performed, Screen, Stepped};
+pub use display::Works;
 pub use error::{InputError, ScreenError};
 pub use handle::ScreenHandle;
 pub use rest::{Rest, RestRule};

@@ -69,8 +69,15 @@ impl Watch {
         self.look(link, capture).map(drop)
     }
 
-    /// Waits until the screen rests by `rule`, or its limit is over.
-    pub(super) fn rest(&self, link: &Link, capture: &mut Capture, rule: RestRule) -> Result<Rest, ScreenError> {
+    /// Waits until the screen rests by `rule`, or its limit is over. `works` says whether
+    /// something inside works; it is asked only when the screen is about to count as at rest.
+    pub(super) fn rest(
+        &self,
+        link: &Link,
+        capture: &mut Capture,
+        rule: RestRule,
+        works: impl Fn() -> bool,
+    ) -> Result<Rest, ScreenError> {
         let mut waiting = Waiting::new(rule, Instant::now());
         let interval = match self {
             Self::Damage { .. } => rule.interval,
@@ -82,6 +89,9 @@ impl Watch {
             // something is drawn after nothing was left to report.
             if self.look(link, capture)? {
                 waiting.changed(Instant::now());
+            }
+            if waiting.minds_work(Instant::now()) && works() {
+                waiting.worked(Instant::now());
             }
             match waiting.decide(Instant::now()) {
                 Next::Over(rest) => return Ok(rest),

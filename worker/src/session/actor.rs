@@ -303,6 +303,7 @@ impl Actor {
             max_slots: capacity.max_slots,
             live: self.refs(),
             slurm_job_id: config.slurm_job_id.clone().unwrap_or_default(),
+            allocation: config.allocation.clone(),
         };
         let task = dial::run(self.transport.clone(), hello, self.generation, self.events.clone());
         self.dialling = Some(self.tasks.spawn(task));
@@ -364,6 +365,7 @@ impl Actor {
         self.session =
             Some(Session { urgent, heartbeat, next_heartbeat: now, sequence: 0, silent_at: now + patience, patience });
         self.link.send_replace(Some(uplink));
+        self.shared.desk.hand_over();
         self.enforce();
     }
 
@@ -374,6 +376,7 @@ impl Actor {
             (node.load_hundredths(), node.memory_free_mib(), node.disk_free_mib().unwrap_or_default());
         let Some(session) = &mut self.session else { return };
         session.sequence += 1;
+        self.shared.desk.before_heartbeat(session.sequence);
         session.next_heartbeat = Instant::now() + session.heartbeat;
         let message = v1::Heartbeat {
             sequence: session.sequence,
@@ -381,6 +384,7 @@ impl Actor {
             load_hundredths: load,
             memory_free_mib: memory,
             disk_free_mib: disk,
+            unfit: node.disk_trouble().unwrap_or_default(),
         };
         let now = moment::now();
         // Full only if the session hangs; then the silence ends it.
@@ -395,6 +399,7 @@ impl Actor {
             Down::HeartbeatAck(ack) => {
                 let renewed = ack.renewed.iter().filter_map(|wire| LeaseRef::try_from(wire).ok());
                 self.clock.heartbeat_answered(ack.sequence, renewed);
+                self.shared.desk.heartbeat_answered(ack.sequence);
                 if let Some(session) = &mut self.session {
                     session.silent_at = Instant::now() + session.patience;
                 }

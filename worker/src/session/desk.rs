@@ -1,5 +1,11 @@
 //! Claims of layers: asked of the coordinator, one attempt of this worker at a time for each
 //! layer, and asked again when a session is lost with a claim open.
+//!
+//! Reports have no answer of their own, and a session may be lost with one on its way. But a
+//! coordinator hears one session's messages in their order, and answers a heartbeat only after
+//! what it heard before is durable: so a report is kept until a heartbeat that was sent after it,
+//! in the same session, is answered, and is sent again in every session until then. The
+//! coordinator takes a repeated one for no news.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +36,18 @@ struct Key {
     turn: Arc<tokio::sync::Mutex<()>>,
     answer: Option<watch::Sender<Option<Answer>>>,
     reported: bool,
+    /// What the coordinator is not known to have heard.
+    report: Option<Report>,
+}
+
+/// A report on its way.
+#[derive(Debug)]
+struct Report {
+    result: v1::LayerResult,
+    /// The session that it was last handed to.
+    handed: Option<u64>,
+    /// The heartbeat of that session whose answer says that it was heard.
+    heard_by: Option<u64>,
 }
 
 /// The claims of one worker.
@@ -54,7 +72,13 @@ impl LayerDesk {
     /// by who has the turn.
     pub(crate) async fn claim(&self, key: Digest, kind: LayerKind, env: &str) -> Answer {
         let (sender, mut answer) = watch::channel(None);
-        self.keys().entry(key).or_default().answer = Some(sender);
+        {
+            let mut keys = self.keys();
+            let known = keys.entry(key).or_default();
+            known.answer = Some(sender);
+            // What was said of an earlier try says nothing of the one that may begin now.
+            known.report = None;
+        }
         let mut link = self.link.clone();
         loop {
             let uplink = connected(&mut link).await;
@@ -79,23 +103,50 @@ impl LayerDesk {
         !std::mem::replace(&mut self.keys().entry(key).or_default().reported, true)
     }
 
-    /// Tells of a layer that was found in the folder; only for people, so it waits for nothing.
-    pub(crate) fn report_found(&self, result: v1::LayerResult) {
-        if let Some(uplink) = self.link.borrow().as_ref() {
-            let _ = uplink.bulk.try_send(up(Message::LayerResult(result)));
+    /// Reports a layer that was found, was built, or could not be: now if there is a session,
+    /// and in every further one until it was heard.
+    pub(crate) fn report(&self, key: Digest, result: v1::LayerResult) {
+        self.keys().entry(key).or_default().report = Some(Report { result, handed: None, heard_by: None });
+        self.hand_over();
+    }
+
+    /// Hands the session that there is now every report that it was not handed yet. What it has
+    /// no room for waits for the next time.
+    pub(crate) fn hand_over(&self) {
+        let Some(uplink) = self.link.borrow().clone() else { return };
+        for report in self.keys().values_mut().filter_map(|key| key.report.as_mut()) {
+            if report.handed != Some(uplink.generation)
+                && uplink.bulk.try_send(up(Message::LayerResult(report.result.clone()))).is_ok()
+            {
+                (report.handed, report.heard_by) = (Some(uplink.generation), None);
+            }
         }
     }
 
-    /// Reports a layer that was built, or could not be. Without a session, the report waits
-    /// for one.
-    pub(crate) async fn report(&self, result: v1::LayerResult) {
-        let mut link = self.link.clone();
-        loop {
-            let uplink = connected(&mut link).await;
-            if uplink.bulk.send(up(Message::LayerResult(result.clone()))).await.is_ok() {
-                return;
+    /// A heartbeat of this number is about to be sent: it follows whatever has left the queue.
+    pub(crate) fn before_heartbeat(&self, sequence: u64) {
+        self.hand_over();
+        let Some(uplink) = self.link.borrow().clone() else { return };
+        if uplink.bulk.capacity() < uplink.bulk.max_capacity() {
+            return;
+        }
+        for report in self.keys().values_mut().filter_map(|key| key.report.as_mut()) {
+            if report.handed == Some(uplink.generation) {
+                report.heard_by.get_or_insert(sequence);
             }
-            lost(&mut link, &uplink).await;
+        }
+    }
+
+    /// The session's heartbeat of this number was answered.
+    pub(crate) fn heartbeat_answered(&self, sequence: u64) {
+        let Some(uplink) = self.link.borrow().clone() else { return };
+        for key in self.keys().values_mut() {
+            let heard = |report: &Report| {
+                report.handed == Some(uplink.generation) && report.heard_by.is_some_and(|by| by <= sequence)
+            };
+            if key.report.as_ref().is_some_and(heard) {
+                key.report = None;
+            }
         }
     }
 
@@ -137,5 +188,62 @@ async fn lost(link: &mut Link, uplink: &Uplink) {
     let other = |now: &Option<Uplink>| now.as_ref().is_none_or(|now| now.generation != uplink.generation);
     if link.wait_for(other).await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    const KEY: Digest = Digest::from_bytes([7; 32]);
+
+    fn session(generation: u64) -> (Option<Uplink>, mpsc::Receiver<v1::FromWorker>) {
+        let (bulk, queue) = mpsc::channel(8);
+        (Some(Uplink { generation, bulk }), queue)
+    }
+
+    fn reports(queue: &mut mpsc::Receiver<v1::FromWorker>) -> usize {
+        let mut count = 0;
+        while let Ok(message) = queue.try_recv() {
+            count += usize::from(matches!(message.message, Some(Message::LayerResult(_))));
+        }
+        count
+    }
+
+    #[test]
+    fn a_report_is_repeated_in_every_session_until_a_heartbeat_after_it_is_answered() {
+        let (link, receiver) = watch::channel(None);
+        let desk = LayerDesk::new(receiver);
+        desk.report(KEY, v1::LayerResult::default());
+        let (uplink, mut first) = session(1);
+        link.send_replace(uplink);
+        desk.hand_over();
+        // It waits in the queue yet: this heartbeat may overtake it.
+        desk.before_heartbeat(1);
+        desk.heartbeat_answered(1);
+        assert_eq!(reports(&mut first), 1);
+        desk.before_heartbeat(2);
+
+        let (uplink, mut second) = session(2);
+        link.send_replace(uplink);
+        desk.hand_over();
+        desk.hand_over();
+        assert_eq!(reports(&mut second), 1, "the first session was lost before the answer");
+        // A number means nothing in another session.
+        desk.heartbeat_answered(2);
+        desk.before_heartbeat(1);
+        desk.heartbeat_answered(0);
+        let (uplink, mut third) = session(3);
+        link.send_replace(uplink);
+        desk.hand_over();
+        assert_eq!(reports(&mut third), 1);
+        desk.before_heartbeat(1);
+        desk.heartbeat_answered(1);
+        let (uplink, mut fourth) = session(4);
+        link.send_replace(uplink);
+        desk.hand_over();
+        assert_eq!(reports(&mut fourth), 0, "it was heard");
     }
 }

@@ -6,11 +6,14 @@ pub(crate) mod delivery;
 pub(crate) mod desk;
 pub(crate) mod dial;
 
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use longhaul_proto::access::{Access, Address};
 use longhaul_proto::v1;
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -21,6 +24,9 @@ use tower::service_fn;
 
 use crate::config::Endpoint;
 use crate::error::WorkerError;
+
+/// How long a connection may take to come about.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection that dials itself when it is used, and adds the token.
 pub type Transport = InterceptedService<Channel, Bearer>;
@@ -54,7 +60,7 @@ pub fn transport(endpoint: &Endpoint) -> Result<Transport, WorkerError> {
     let wrong = |reason: String| WorkerError::Endpoint { endpoint: endpoint.to_string(), reason };
     let prepared = |target: tonic::transport::Endpoint| {
         target
-            .connect_timeout(Duration::from_secs(10))
+            .connect_timeout(CONNECT_LIMIT)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(20))
             .keep_alive_while_idle(true)
@@ -69,7 +75,7 @@ pub fn transport(endpoint: &Endpoint) -> Result<Transport, WorkerError> {
             }));
             (channel, token.as_deref())
         }
-        Endpoint::Tls { url, ca_pem, server_name, token } => {
+        Endpoint::Tls { url, ca_pem, server_name, token, access } => {
             let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
             if let Some(name) = server_name {
                 tls = tls.domain_name(name);
@@ -80,7 +86,14 @@ pub fn transport(endpoint: &Endpoint) -> Result<Transport, WorkerError> {
                 return Err(wrong("over TCP it must be https://HOST:PORT".to_owned()));
             }
             let target = prepared(target).tls_config(tls).map_err(|error| wrong(crate::chain(&error)))?;
-            (target.connect_lazy(), Some(token.as_str()))
+            let channel = match access.clone() {
+                None => target.connect_lazy(),
+                Some(access) => target.connect_with_connector_lazy(service_fn(move |last: Uri| {
+                    let access = access.clone();
+                    async move { connect(&access, &last).await.map(TokioIo::new) }
+                })),
+            };
+            (channel, Some(token.as_str()))
         }
     };
     let bearer = token
@@ -88,6 +101,28 @@ pub fn transport(endpoint: &Endpoint) -> Result<Transport, WorkerError> {
         .transpose()
         .map_err(|_| wrong("the token holds bytes that a header cannot".to_owned()))?;
     Ok(InterceptedService::new(channel, Bearer(bearer)))
+}
+
+/// Connects to where the access file says that the coordinator is now, or was last.
+async fn connect(access: &Path, last: &Uri) -> io::Result<TcpStream> {
+    let known = (last.host().unwrap_or_default().trim_matches(['[', ']']).to_owned(), last.port_u16().unwrap_or(443));
+    let file = access.to_owned();
+    // On a shared disk that hangs, reading may take for ever: on a thread that may wait, and
+    // not for long.
+    let reading = tokio::task::spawn_blocking(move || Access::read(&file).map(|access| access.address));
+    let (host, port) = match tokio::time::timeout(CONNECT_LIMIT, reading).await {
+        Ok(Ok(Ok(Address::Tls { host, port, .. }))) => (host, port),
+        Ok(Ok(Err(error))) => {
+            // It is being written anew.
+            tracing::debug!(error = %crate::chain(&error), "the access file cannot be read");
+            known
+        }
+        Ok(Ok(Ok(Address::Unix { .. })) | Err(_)) | Err(_) => known,
+    };
+    let connecting = TcpStream::connect((host, port));
+    let stream = tokio::time::timeout(CONNECT_LIMIT, connecting).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// The session as those see it who send over it.

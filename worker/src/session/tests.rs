@@ -12,7 +12,9 @@ use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, FaultClass};
-use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Resources, Scoring, TaskPlan, Tree, TreeEntry, TreeNode};
+use longhaul_core::plan::{
+    EnvPlan, EpisodePlan, HookPolicy, LayerKind, LayerPin, Resources, Scoring, TaskPlan, Tree, TreeEntry, TreeNode,
+};
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1;
@@ -46,6 +48,7 @@ fn config(scratch: &Path) -> WorkerConfig {
         limits: NodeLimits { disk_floor_mib: 0, ..NodeLimits::default() },
         hook_env: BTreeMap::new(),
         slurm_job_id: None,
+        allocation: None,
         grace: Duration::from_secs(20),
         verify_limit: Duration::from_secs(20),
         park_limit: LONG,
@@ -66,6 +69,11 @@ impl Scene {
 
     /// A plan of an episode whose script has this many lines.
     fn plan(&self, lines: usize) -> Digest {
+        self.held_to(lines, Vec::new())
+    }
+
+    /// The same, where the env has to stand on these layers.
+    fn held_to(&self, lines: usize, pins: Vec<LayerPin>) -> Digest {
         let script = (0..lines).map(|_| "{\"keyboard\": {\"keys\": [\"a\"]}}\n").collect::<String>();
         let coordinator = &self.coordinator;
         let verifier = b"def verify(traj, env_info, task_info):\n    n = len(traj['frames'])\n    return {'passed': n > 1, 'score': n}\n";
@@ -90,6 +98,7 @@ impl Scene {
             reset: Some("reset".to_owned()),
             files: coordinator.put_json(&Tree::default()),
             hook_policy: HookPolicy::Strict,
+            pins,
         });
         let task = coordinator.put_json(&TaskPlan {
             name: "some_env/some_task".parse().unwrap(),
@@ -370,6 +379,21 @@ async fn a_layer_whose_hook_left_a_program_running_is_not_used_and_its_hook_runs
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_of_a_layer_that_is_lost_with_its_session_is_sent_again() {
+    let scene = Scene::start(LONG);
+    scene.coordinator.desk.loses_report.store(true, Ordering::SeqCst);
+    scene.lease(lease(0, 1), scene.plan(0)).await;
+    scene.ended(lease(0, 1)).await;
+    // One for the install layer, one for the configure layer.
+    let distinct = |desk: &crate::testing::coordinator::Desk| {
+        desk.layers.lock().unwrap().iter().collect::<std::collections::BTreeSet<_>>().len()
+    };
+    scene.coordinator.until("both reports", |desk| distinct(desk) == 2).await;
+    assert!(scene.coordinator.desk.hellos.lock().unwrap().len() > 1, "a session was lost");
+    scene.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_without_the_token_is_refused_and_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let coordinator = Coordinator::start(folder.path(), LONG);
@@ -418,4 +442,46 @@ async fn what_a_dead_worker_left_is_delivered_by_the_next_one_on_the_node() {
     coordinator.until("the dead worker's folder is gone", |_| gone()).await;
     trigger.signal();
     worker.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_env_that_is_held_to_an_earlier_runs_layers_gets_those_and_none_is_built() {
+    let scene = Scene::start(LONG);
+    scene.lease(lease(0, 1), scene.plan(1)).await;
+    scene.ended(lease(0, 1)).await;
+    let keys = scene.world.layers.lock().unwrap().clone();
+    let base = Digest::of(b"base");
+    let pin = |kind, key, content| LayerPin { kind, key, content };
+    let pins = vec![
+        pin(LayerKind::Base, base, base),
+        pin(LayerKind::Install, keys[0], keys[0]),
+        pin(LayerKind::Configure, keys[1], keys[1]),
+    ];
+    scene.lease(lease(1, 2), scene.held_to(1, pins.clone())).await;
+    assert!(matches!(scene.ended(lease(1, 2)).await.0, AttemptEnd::Verdict(_)));
+
+    // Another content under the key, another base, and a layer that is gone.
+    let other = Digest::of(b"other");
+    let with = |index: usize, changed: LayerPin| {
+        let mut pins = pins.clone();
+        pins[index] = changed;
+        pins
+    };
+    let cases = [
+        (with(1, pin(LayerKind::Install, keys[0], other)), "it was"),
+        (with(0, pin(LayerKind::Base, other, other)), "--base"),
+        (pins.clone(), "is not in the layer folder"),
+    ];
+    for (index, (pins, says)) in (2_u32..).zip(cases) {
+        if says.contains("is not in") {
+            scene.world.layers.lock().unwrap().clear();
+        }
+        let lease = lease(index, u64::from(index) + 1);
+        scene.lease(lease, scene.held_to(1, pins)).await;
+        let (end, _) = scene.ended(lease).await;
+        let AttemptEnd::Fault(fault) = &end else { panic!("{end:?}") };
+        assert!(fault.class == FaultClass::LayerBuild && fault.message.contains(says), "{fault:?}");
+    }
+    assert_eq!(scene.world.builds.load(Ordering::SeqCst), 2, "nothing was built but the first two");
+    scene.leave().await;
 }

@@ -32,6 +32,10 @@ pub(crate) struct Desk {
     pub(crate) ends: Mutex<Vec<(LeaseRef, AttemptEnd, u32)>>,
     pub(crate) logs: Mutex<Vec<(String, Digest)>>,
     pub(crate) hellos: Mutex<Vec<v1::Hello>>,
+    /// Keys of layers that were reported, repeated ones too.
+    pub(crate) layers: Mutex<Vec<Digest>>,
+    /// Whether the next report of a layer is lost with its session.
+    pub(crate) loses_report: AtomicBool,
     pub(crate) leaving: AtomicBool,
     pub(crate) claims: AtomicU32,
     pub(crate) phases: Mutex<Vec<v1::AttemptPhase>>,
@@ -64,6 +68,8 @@ impl Coordinator {
             ends: Mutex::default(),
             logs: Mutex::default(),
             hellos: Mutex::default(),
+            layers: Mutex::default(),
+            loses_report: AtomicBool::new(false),
             leaving: AtomicBool::new(false),
             claims: AtomicU32::new(0),
             phases: Mutex::default(),
@@ -127,9 +133,11 @@ impl Coordinator {
         let desk = &self.desk;
         let acknowledges = desk.acknowledges.load(Ordering::SeqCst);
         match message {
-            Up::Heartbeat(beat) if desk.renews.load(Ordering::SeqCst) => {
-                Some(Down::HeartbeatAck(v1::HeartbeatAck { sequence: beat.sequence, renewed: beat.live }))
-            }
+            Up::Heartbeat(beat) if desk.renews.load(Ordering::SeqCst) => Some(Down::HeartbeatAck(v1::HeartbeatAck {
+                sequence: beat.sequence,
+                renewed: beat.live,
+                ..v1::HeartbeatAck::default()
+            })),
             Up::Step(step) => {
                 let lease = convert::lease(step.attempt.as_ref()).unwrap();
                 let record: longhaul_core::step::StepRecord = convert::from_json("step", &step.record_json).unwrap();
@@ -158,6 +166,14 @@ impl Coordinator {
                 desk.claims.fetch_add(1, Ordering::SeqCst);
                 let answer = Some(v1::layer_answer::Answer::Build(v1::Empty {}));
                 Some(Down::LayerAnswer(v1::LayerAnswer { key: claim.key, answer }))
+            }
+            Up::LayerResult(_) if desk.loses_report.swap(false, Ordering::SeqCst) => {
+                *desk.session.lock().unwrap() = None;
+                None
+            }
+            Up::LayerResult(result) => {
+                desk.layers.lock().unwrap().push(convert::digest("key", &result.key).unwrap());
+                None
             }
             Up::Progress(progress) => {
                 desk.phases.lock().unwrap().push(progress.phase());

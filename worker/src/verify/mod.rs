@@ -104,6 +104,7 @@ async fn try_verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox) -> Re
             id: format!("{}-verify", job.id),
             layers: Vec::new(),
             views: views(&folders, job.episode),
+            accounts: Vec::new(),
             net: false,
         })
         .await

@@ -97,6 +97,7 @@ fn plans() -> (TaskPlan, EnvPlan) {
         reset: None,
         files: Digest::of(b"env files"),
         hook_policy: HookPolicy::Strict,
+        pins: Vec::new(),
     };
     (task, env)
 }

@@ -56,7 +56,7 @@ fn what_is_no_x_server_is_refused() {
 #[tokio::test]
 async fn the_death_of_the_server_is_an_error_of_its_own_in_every_call() {
     let mut server = Server::start();
-    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT).await.unwrap();
+    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT, None).await.unwrap();
     screen.capture().await.unwrap();
     server.kill();
     let error = screen.capture().await.unwrap_err();
@@ -69,7 +69,7 @@ async fn the_death_of_the_server_is_an_error_of_its_own_in_every_call() {
 #[tokio::test]
 async fn the_death_of_the_server_ends_a_wait_for_rest() {
     let mut server = Server::start();
-    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT).await.unwrap();
+    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT, None).await.unwrap();
     let forever = Duration::from_secs(3600);
     let rule = RestRule { first_change: forever, limit: forever, ..RestRule::STEP };
     let (rest, ()) = tokio::join!(screen.rest(rule), async {
@@ -82,7 +82,7 @@ async fn the_death_of_the_server_ends_a_wait_for_rest() {
 #[tokio::test]
 async fn a_server_that_hangs_is_given_up() {
     let server = Server::start();
-    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT).await.unwrap();
+    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT, None).await.unwrap();
     kill(server.pid(), Signal::SIGSTOP).unwrap();
     let error = screen.capture().await.unwrap_err();
     assert!(matches!(error, ScreenError::Silent { .. }), "{error:?}");
@@ -92,7 +92,7 @@ async fn a_server_that_hangs_is_given_up() {
 #[tokio::test]
 async fn a_handle_that_is_dropped_ends_a_wait_that_was_asked_for() {
     let server = Server::start();
-    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT).await.unwrap();
+    let screen = ScreenHandle::connect(&server.socket(), WIDTH, HEIGHT, None).await.unwrap();
     let actions = vec![json!({"keyboard": {"keys_down": ["shift"]}}), json!({"action": "wait", "time": 60})];
     let window = Window::open(&server);
     let cut = tokio::time::timeout(Duration::from_millis(500), screen.perform(actions)).await;

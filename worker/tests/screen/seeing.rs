@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use longhaul_apptainer::identity;
 use longhaul_worker::screen::{Frame, RestRule};
 use serde_json::json;
 
@@ -158,4 +159,20 @@ fn a_step_waits_for_what_its_action_causes() {
     });
     assert!(stepped.rest.rested && stepped.performed.injected);
     assert_eq!(pixels(&stepped.frame)(10, 10), [0, 0xFF, 0]);
+}
+
+/// A program that computes before it draws: the screen is still all the while.
+#[test]
+fn a_still_screen_is_not_at_rest_while_something_behind_it_works() {
+    let server = Server::start();
+    let mut screen = server.screen();
+    screen.capture().unwrap();
+    let compute = "i=0; while [ $i -lt 2000000 ]; do i=$((i+1)); done; exec xsetroot -solid '#00ff00'";
+    let program = server.spawn("sh", &["-c", compute]);
+    let pid = program.pid();
+    screen.watch_work(Box::new(move || identity::works(pid)));
+    let limit = Duration::from_secs(60);
+    let rest = screen.rest(RestRule { working: limit, limit, ..RestRule::BETWEEN }).unwrap();
+    assert!(rest.rested, "{rest:?}");
+    assert_eq!(pixels(&screen.capture().unwrap())(10, 10), [0, 0xFF, 0]);
 }

@@ -105,6 +105,12 @@ impl Drop for Server {
 /// A running program.
 pub(crate) struct Program(Child);
 
+impl Program {
+    pub(crate) fn pid(&self) -> i32 {
+        self.0.id().try_into().unwrap()
+    }
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.0.kill());
