@@ -230,6 +230,55 @@ async fn ready_file(path: &Path, images: &Path) -> Result<BaseImage, BaseError> 
     Ok(BaseImage { path, content, built: false })
 }
 
+/// The image in a folder of images that has this content, with its definition's key if it is
+/// named by one; none if there is none.
+///
+/// # Errors
+///
+/// The folder cannot be read.
+pub fn find(images: &Path, content: &Digest) -> Result<Option<(PathBuf, Option<Digest>)>, BaseError> {
+    let entries = match fs::read_dir(images) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error(images)(error)),
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let key = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<Digest>().ok());
+        let Some(key) = key else { continue };
+        let image = images.join(format!("{key}.sif"));
+        if read_manifest(&entry.path(), &image)?.is_some_and(|known| known.content == *content) {
+            return Ok(Some((image, Some(key).filter(|key| key != content))));
+        }
+    }
+    Ok(None)
+}
+
+/// The content of the image that a folder of images has under a name, if it has one.
+pub(crate) fn content_of(images: &Path, name: &Digest) -> Result<Option<Digest>, BaseError> {
+    let known = read_manifest(&images.join(format!("{name}.json")), &images.join(format!("{name}.sif")))?;
+    Ok(known.map(|known| known.content))
+}
+
+/// Gives an image that was made elsewhere, is whole and lies beside its place as `fresh` its
+/// name in a folder of images, its manifest last. One that has the name already stays.
+pub(crate) fn adopt(images: &Path, name: &Digest, content: Digest, fresh: &Path) -> Result<PathBuf, BaseError> {
+    let path = images.join(format!("{name}.sif"));
+    let lock_path = images.join(format!("{name}.lock"));
+    let lock = || -> io::Result<Flock<File>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o644).open(&lock_path)?;
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+    };
+    let _lock = lock().map_err(io_error(&lock_path))?;
+    if content_of(images, name)?.is_some() {
+        fs::remove_file(fresh).map_err(io_error(fresh))?;
+        return Ok(path);
+    }
+    fs::rename(fresh, &path).map_err(io_error(&path))?;
+    write_manifest(&images.join(format!("{name}.json")), &path, content)?;
+    Ok(path)
+}
+
 fn modified(metadata: &fs::Metadata) -> i128 {
     i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }
@@ -258,7 +307,9 @@ fn write_manifest(manifest: &Path, image: &Path, content: Digest) -> Result<(), 
         let mut file = File::create(&fresh)?;
         file.write_all(&serde_json::to_vec_pretty(&record)?)?;
         file.sync_all()?;
-        fs::rename(&fresh, manifest)
+        fs::rename(&fresh, manifest)?;
+        // The names themselves are durable only when their folder is.
+        manifest.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     write().map_err(io_error(manifest))
 }
@@ -292,43 +343,67 @@ pub(crate) async fn digest_file(path: PathBuf) -> Result<Digest, BaseError> {
     .map_err(fail)
 }
 
-/// Copies a file and syncs the copy; returns the digest of what was written.
+/// Copies a file and syncs the copy; returns the digest of what was written. A copy that
+/// cannot be finished is removed: on a full disk it would hold what room is left.
 pub(crate) async fn copy_synced(from: PathBuf, to: PathBuf) -> Result<Digest, BaseError> {
-    let fail = io_error(&to);
-    blocking(move || {
-        let mut source = File::open(&from)?;
-        let target = OpenOptions::new().create(true).write(true).truncate(true).mode(0o644).open(&to)?;
-        let mut sink = Digesting { inner: target, hasher: blake3::Hasher::new() };
-        let mut piece = vec![0; 1024 * 1024];
-        loop {
-            let count = io::Read::read(&mut source, &mut piece)?;
-            if count == 0 {
-                break;
-            }
-            sink.write_all(piece.get(..count).unwrap_or_default())?;
-        }
-        sink.inner.sync_all()?;
-        Ok(Digest::from_bytes(*sink.hasher.finalize().as_bytes()))
+    let (source_failed, target_failed) = (io_error(&from), io_error(&to));
+    let copied = blocking(move || {
+        let mut source = match File::open(&from) {
+            Ok(source) => source,
+            Err(error) => return Ok(Err(CopyError::Read(error))),
+        };
+        Ok(copy_stream(&mut source, &to))
     })
-    .await
-    .map_err(fail)
+    .await;
+    match copied {
+        Ok(Ok((digest, _))) => Ok(digest),
+        Ok(Err(CopyError::Read(error))) => Err(source_failed(error)),
+        Ok(Err(CopyError::Write(error))) | Err(error) => Err(target_failed(error)),
+    }
 }
 
-struct Digesting {
-    inner: File,
-    hasher: blake3::Hasher,
+/// On which side a copy failed.
+#[derive(Debug)]
+pub(crate) enum CopyError {
+    /// Where it comes from.
+    Read(io::Error),
+    /// Where it goes to.
+    Write(io::Error),
 }
 
-impl Write for Digesting {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let count = self.inner.write(buffer)?;
-        self.hasher.update(buffer.get(..count).unwrap_or_default());
-        Ok(count)
+/// Copies a stream into a file and syncs it; returns the digest and the size of what was
+/// written. What cannot be finished is removed.
+pub(crate) fn copy_stream(source: &mut dyn io::Read, to: &Path) -> Result<(Digest, u64), CopyError> {
+    let copied = write_stream(source, to);
+    if copied.is_err() {
+        // It may not even have been made.
+        let _ = fs::remove_file(to);
     }
+    copied
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.inner.flush()
+fn write_stream(source: &mut dyn io::Read, to: &Path) -> Result<(Digest, u64), CopyError> {
+    let mut target =
+        OpenOptions::new().create(true).write(true).truncate(true).mode(0o644).open(to).map_err(CopyError::Write)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut size = 0;
+    let mut piece = vec![0; 1024 * 1024];
+    loop {
+        let count = match source.read(&mut piece) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(CopyError::Read(error)),
+        };
+        if count == 0 {
+            break;
+        }
+        let bytes = piece.get(..count).unwrap_or_default();
+        hasher.update(bytes);
+        size += u64::try_from(count).unwrap_or(u64::MAX);
+        target.write_all(bytes).map_err(CopyError::Write)?;
     }
+    target.sync_all().map_err(CopyError::Write)?;
+    Ok((Digest::from_bytes(*hasher.finalize().as_bytes()), size))
 }
 
 /// Makes the built-in image in `folder`.

@@ -162,6 +162,10 @@ pub fn pack(from: &str, to: &str) -> Vec<String> {
         "-noappend",
         "-no-progress",
         "-quiet",
+        // A socket belongs to a process that is over; and what binds it again fails, since an
+        // overlay through FUSE does not let the lower one be removed.
+        "-action",
+        "exclude @ type(s)",
         "-wildcards",
         "-e",
     ]
@@ -268,6 +272,6 @@ mod tests {
     fn package_caches_are_left_out_of_layers() {
         let args = pack("/from", "/to").join(" ");
         assert!(args.starts_with("mksquashfs /from /to -comp zstd"), "{args}");
-        assert!(args.contains(" -wildcards -e var/cache/apt/archives/*.deb "), "{args}");
+        assert!(args.contains(" -action exclude @ type(s) -wildcards -e var/cache/apt/archives/*.deb "), "{args}");
     }
 }

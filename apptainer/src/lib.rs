@@ -10,9 +10,11 @@
 //! [`Sandbox::stop`], by the helper when the worker's lifeline breaks, and by the
 //! [`janitor`] for what a killed worker left.
 
+pub mod accounts;
 pub mod base;
 pub mod client;
 pub mod command;
+pub mod filesystem;
 pub mod identity;
 pub mod janitor;
 pub mod layers;

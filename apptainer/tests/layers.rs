@@ -44,15 +44,16 @@ fn a_stack_shows_what_its_hooks_left() -> Result<()> {
         let store = LayerStore::open(&world.folder.path().join("layers"), None)?;
         let install = "set -e; echo 1 >/opt/one; echo install >/opt/both; mkdir -p /opt/dir && touch /opt/dir/old; \
             rm /etc/debian_version; echo x >/var/cache/apt/archives/big.deb; su - ga -c 'echo hi >~/Desktop/note; echo t >/tmp/kept'; \
-            printf '[Service]\\nExecStart=/bin/sleep 601\\n' >/etc/systemd/system/nap.service; systemctl start nap; sleep 600 &";
+            gpasswd -d clerk video; printf '[Service]\\nExecStart=/bin/sleep 601\\n' >/etc/systemd/system/nap.service; systemctl start nap; sleep 600 &";
         let mut wanted = request(&world, "install", install, &[]).await?;
         wanted.accounts = vec![AccountPlan {
             name: "clerk".into(),
             uid: Some(1234),
-            groups: vec!["audio".into()],
+            groups: vec!["audio".into(), "video".into()],
             shell: "/bin/bash".into(),
             sudo: false,
-            env_vars: Default::default(),
+            password: Some("a b:c".into()),
+            env_vars: [("WORD".to_owned(), "two words'".to_owned())].into(),
         }];
         let first = build::install(&world.apptainer, &store, &wanted).await?;
         ensure!(first.units == ["nap.service"] && matches!(first.content, LayerContent::File { .. }), "{first:?}");
@@ -60,7 +61,8 @@ fn a_stack_shows_what_its_hooks_left() -> Result<()> {
 
         let configure = "echo configure >/opt/both; rm -r /opt/dir; mkdir /opt/dir; touch /opt/dir/new; systemctl is-active nap >/opt/nap; \
             DISPLAY=:1 xdpyinfo | awk '/dimensions/ {print $2}' >/opt/screen; su - ga -c 'touch ~/mine'; dbus-launch true";
-        let wanted = request(&world, "configure", configure, &[&first]).await?;
+        let accounts = wanted.accounts;
+        let wanted = BuildRequest { accounts, ..request(&world, "configure", configure, &[&first]).await? };
         let second = build::configure(&world.apptainer, &store, &wanted).await?;
         ensure!(matches!(second.content, LayerContent::File { .. }), "{second:?}");
         let second = taken(&store, &second).await?;
@@ -75,7 +77,17 @@ fn a_stack_shows_what_its_hooks_left() -> Result<()> {
             ("ls /etc/debian_version 2>/dev/null || echo gone", "gone"),
             ("stat -c '%U %n' /home/ga/Desktop/note /home/ga/mine", "ga /home/ga/Desktop/note\nga /home/ga/mine"),
             ("ls /var/cache/apt/archives/*.deb 2>/dev/null || echo left out", "left out"),
+            (
+                "python3 -Wignore -c 'import crypt, spwd; hash = spwd.getspnam(\"clerk\").sp_pwdp; \
+                print(crypt.crypt(\"a b:c\", hash) == hash)'",
+                "True",
+            ),
+            // What the hook made of an account stays: it is not made anew over a layer.
             ("id -u clerk; id -Gn clerk", "1234\nclerk audio"),
+            (
+                "su - clerk -c 'echo $WORD'; sudo -u clerk printenv WORD; sudo -u ga printenv WORD",
+                "two words'\ntwo words'",
+            ),
             ("pgrep -x sleep || echo nothing runs", "nothing runs"),
         ];
         for (line, expected) in cases {

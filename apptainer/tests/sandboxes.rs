@@ -328,6 +328,10 @@ fn units_that_only_start_a_command_run() -> Result<()> {
         let script = "#!/bin/sh\ncase $1 in start) start-stop-daemon -S -b -m -p /run/ini.pid -x /bin/sleep -- 602;; \
             stop) start-stop-daemon -K -p /run/ini.pid;; status) start-stop-daemon -T -p /run/ini.pid;; esac\n";
         sandbox.write_file("/etc/init.d/ini", &mut script.as_bytes()).await?;
+        sandbox.write_file("/etc/init.d/lightdm", &mut &b"#!/bin/sh\ntouch /run/lightdm.ran\n"[..]).await?;
+        let console = "[Service]\nExecStart=/bin/sleep 603\n[Install]\nWantedBy=getty.target\n";
+        sandbox.write_file("/etc/systemd/system/getty@.service", &mut console.as_bytes()).await?;
+        sandbox.write_file("/etc/systemd/system/serial-getty@.service", &mut console.as_bytes()).await?;
         let cases = [
             (
                 "systemctl daemon-reload; systemctl start thing@one old; systemctl is-active thing@one old",
@@ -344,6 +348,21 @@ fn units_that_only_start_a_command_run() -> Result<()> {
                 "docker.service needs the kernel or an init system in ways that this sandbox does not have",
             ),
             ("systemctl enable thing@two 2>/dev/null; systemctl is-enabled thing@two", 0, "enabled"),
+            // Consoles and display managers: packages enable them, scripts restart them, and
+            // a sandbox has neither. No failure, nothing started, nothing to start again.
+            (
+                "systemctl enable getty@tty1 serial-getty@ttyS0 2>/dev/null; systemctl restart getty@tty1 2>&1",
+                0,
+                "getty@tty1.service is not started: a sandbox has its own display, and no consoles",
+            ),
+            ("systemctl is-active getty@tty1", 3, "inactive"),
+            ("systemctl restart gdm 2>&1", 5, "Unit gdm.service not found."),
+            (
+                "chmod +x /etc/init.d/lightdm; service lightdm start 2>&1; systemctl enable lightdm; ls /run/lightdm.ran 2>&1",
+                2,
+                "lightdm.service is not started: a sandbox has its own display, and no consoles\n\
+                ls: cannot access '/run/lightdm.ran': No such file or directory",
+            ),
             ("systemctl show -p ActiveState --value old", 0, "active"),
             ("systemctl stop old; systemctl is-active old", 3, "inactive"),
             ("systemctl start old; systemctl status old | head -1", 0, "* old.service - old.service"),

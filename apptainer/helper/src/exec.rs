@@ -35,6 +35,9 @@ const DRAIN: Duration = Duration::from_millis(100);
 pub(crate) const PASSED: [&str; 8] =
     ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
+/// Where the variables of the env's accounts are, one file each; a login shell reads them too.
+const VARIABLES: &str = "/etc/longhaul/environment";
+
 /// How a command ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -75,7 +78,16 @@ pub(crate) fn environment(account: &Account) -> BTreeMap<String, String> {
         }
         env.insert("XDG_RUNTIME_DIR".into(), runtime);
     }
+    env.extend(variables(Path::new(VARIABLES), &account.name));
     env
+}
+
+/// What the env says of an account's environment: a file a name, `NAME=VALUE` a line.
+fn variables(folder: &Path, account: &str) -> BTreeMap<String, String> {
+    // Most accounts have none; and a name is one part of a path.
+    let text = if account.contains('/') { None } else { std::fs::read(folder.join(account)).ok() };
+    let text = String::from_utf8_lossy(text.as_deref().unwrap_or_default()).into_owned();
+    text.lines().filter_map(|line| line.split_once('=')).map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 /// A command that runs as `account`, in a session of its own, with nothing inherited.
@@ -286,6 +298,16 @@ mod tests {
         assert_eq!(ended.code, 4);
         assert_eq!(String::from_utf8_lossy(&ended.output), "out\nerr\n/ :1\n");
         assert!(!ended.truncated && !ended.timed_out);
+    }
+
+    #[test]
+    fn an_accounts_variables_are_read_from_its_file() {
+        let folder = tempfile::tempdir().expect("folder");
+        std::fs::write(folder.path().join("ga"), "DISPLAY=:1\nTWO=a = 'b'\n\nno variable\n").expect("writes");
+        let read: Vec<_> = variables(folder.path(), "ga").into_iter().collect();
+        assert_eq!(read, [("DISPLAY".into(), ":1".into()), ("TWO".to_owned(), "a = 'b'".to_owned())]);
+        assert!(variables(folder.path(), "clerk").is_empty());
+        assert!(variables(&folder.path().join("x"), "../ga").is_empty());
     }
 
     #[test]

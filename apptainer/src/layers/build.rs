@@ -20,6 +20,7 @@ use longhaul_core::time::{Millis, Timestamp};
 
 use super::manifest::{LayerContent, LayerInput, LayerManifest, Tolerated};
 use super::store::{LayerStore, StoreError};
+use crate::accounts;
 use crate::base::{ARCH, BaseError, digest_file};
 use crate::command::{self, BindPlan, ExecPlan};
 use crate::program::{Apptainer, ToolError, last_lines};
@@ -87,7 +88,7 @@ pub struct BuildRequest {
     pub limit: Millis,
     /// What becomes of a hook that fails.
     pub policy: HookPolicy,
-    /// Accounts that the env declares; those that are missing are made first.
+    /// Accounts that the env declares; made first where there is no layer below.
     pub accounts: Vec<AccountPlan>,
     /// What it is built over, lowest first: the base image's content, then layers' keys.
     pub parents: Vec<Digest>,
@@ -264,7 +265,10 @@ struct Done {
 }
 
 async fn hook(sandbox: &Sandbox, request: &BuildRequest, kind: LayerKind) -> Result<Done, BuildError> {
-    make_accounts(sandbox, &request.accounts).await?;
+    // Over a layer they are there already, as its hook left them.
+    if request.sandbox.layers.is_empty() {
+        accounts::make(sandbox, &request.accounts).await?;
+    }
     if !request.units.is_empty() {
         // One that does not start any more is the hook's affair: it may start it itself.
         if let Err(error) = sandbox.start_units(request.units.clone()).await {
@@ -362,49 +366,6 @@ fn is_session_helper(command: &str) -> bool {
     })
 }
 
-/// Makes those of the env's accounts that the image lacks.
-pub async fn make_accounts(sandbox: &Sandbox, accounts: &[AccountPlan]) -> Result<(), SandboxError> {
-    for account in accounts {
-        let ended = sandbox
-            .run(CommandSpec {
-                argv: account_command(account),
-                user: "root".to_owned(),
-                limit_millis: 60_000,
-                output_limit: 2000,
-                ..CommandSpec::default()
-            })
-            .await?;
-        if ended.code != 0 {
-            // As with upstream, a hook that needs the account says so itself.
-            tracing::warn!(account = account.name, code = ended.code, output = ended.output, "an account was not made");
-        }
-    }
-    Ok(())
-}
-
-/// The command that makes an account, or adds to one that is there. Names go in as
-/// arguments and never into the script's text.
-fn account_command(account: &AccountPlan) -> Vec<String> {
-    const SCRIPT: &str = r#"
-name=$1 uid=$2 shell=$3 sudo=$4
-shift 4
-id -u -- "$name" >/dev/null 2>&1 || useradd --create-home --shell "$shell" ${uid:+--uid "$uid"} -- "$name" || exit 1
-for group; do
-  getent group -- "$group" >/dev/null || groupadd -- "$group"
-  usermod --append --groups "$group" -- "$name"
-done
-if [ "$sudo" = yes ]; then
-  printf '%s ALL=(ALL) NOPASSWD:ALL\n' "$name" >"/etc/sudoers.d/longhaul-$name"
-fi
-"#;
-    let uid = account.uid.map(|uid| uid.to_string()).unwrap_or_default();
-    let sudo = if account.sudo { "yes" } else { "no" };
-    let mut argv: Vec<String> =
-        ["/bin/bash", "-c", SCRIPT, "accounts", &account.name, &uid, &account.shell, sudo].map(str::to_owned).into();
-    argv.extend(account.groups.iter().cloned());
-    argv
-}
-
 /// The last lines of a hook's log; what cannot be read is said in its place.
 pub async fn log_tail(sandbox: &Sandbox, log: &str) -> String {
     let ended = sandbox
@@ -464,20 +425,5 @@ mod tests {
         let reason = left(&[process("dbus-daemon", None), process("/usr/bin/gpredict", None)]).expect("counts");
         assert!(reason.contains("/usr/bin/gpredict") && !reason.contains("dbus"), "{reason}");
         assert!(left(&[process("python3 -m http.server dbus-daemon", None)]).is_some());
-    }
-
-    #[test]
-    fn an_accounts_name_is_an_argument() {
-        let account = AccountPlan {
-            name: "x; rm -rf /".into(),
-            uid: Some(1234),
-            groups: vec!["audio".into()],
-            shell: "/bin/bash".into(),
-            sudo: true,
-            env_vars: std::collections::BTreeMap::new(),
-        };
-        let argv = account_command(&account);
-        assert!(!argv[2].contains("rm -rf"));
-        assert_eq!(argv[4..], ["x; rm -rf /", "1234", "/bin/bash", "yes", "audio"]);
     }
 }
