@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/longhaul/target
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all bench lint deps build corpus
+.PHONY: help demo test test-all test-slurm bench lint deps build dist corpus
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,6 +18,11 @@ test: ## Install what it needs, check, and run every test that fits into CI
 
 test-all: ## The same, and the long sets
 	@scripts/test --all
+
+test-slurm: ## The tests against a real Slurm of four nodes alone (as root)
+	@scripts/deps
+	@scripts/prepare-tests
+	@cargo nextest run --locked -p longhaul-tests -E 'binary(/^slurm_/)'
 
 bench: ## Measure, and print the figures of docs/performance.md
 	@scripts/bench $(ARGS)
@@ -32,6 +37,10 @@ build: ## Build the program; prints where it is
 	@scripts/deps build
 	@cargo build --locked --workspace --bin longhaul
 	@echo "$(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/debug/longhaul"
+
+dist: ## Make one tarball (program, base image, examples) that an ordinary user unpacks and runs
+	@scripts/deps
+	@scripts/dist
 
 corpus: ## CLONE=path [ARGS=...]: run envs of a clone of Gym-Anything, and write docs/reach.md
 	@scripts/corpus "$(CLONE)" $(ARGS)

@@ -1,8 +1,12 @@
 //! The command line: what can be asked, and the help that explains it.
 
+mod common;
+
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
+
+pub use common::{LayerPlaceArgs, PickArgs, SourceArgs, Unfit, VenueArgs};
 
 use crate::output::Format;
 
@@ -26,6 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Run tasks of a benchmark with agents, to verdicts.
     Run(Box<RunArgs>),
+    /// Try the setup of tasks without an agent, and list those that do not start.
+    Preflight(Box<crate::commands::preflight::PreflightArgs>),
     /// Run a coordinator by itself, for workers and clients of this and other machines.
     Serve(ServeArgs),
     /// Run a worker: it takes episodes from a coordinator and runs them in sandboxes.
@@ -42,67 +48,18 @@ pub enum Command {
     Cancel(CancelArgs),
     /// List, build, check, remove and explain layers.
     Layers(LayersArgs),
+    /// Make the image that every env stands on, and say where it is.
+    Base(crate::commands::base::BaseArgs),
+    /// Check a store, or copy it.
+    Store(StoreArgs),
+    /// Look at what is asked of Slurm, and why nothing starts.
+    Slurm(crate::commands::slurm::SlurmArgs),
     /// Read a benchmark and report every oddity in it.
     Lint(crate::commands::lint::LintArgs),
     /// Check what this machine offers, and say how to mend what is missing.
     Doctor(DoctorArgs),
     /// Print the settings file with every default, or check one.
     Settings(SettingsArgs),
-}
-
-/// Which benchmark, and which of its tasks.
-#[derive(Debug, Args)]
-pub struct PickArgs {
-    /// The benchmark: a folder with `environments/*/env.json` and `splits/`.
-    #[arg(value_name = "BENCHMARK")]
-    pub benchmark: PathBuf,
-    /// A task, as ENV/TASK; globs are fine (`calc_*/sum*`). May be repeated.
-    #[arg(long = "task", value_name = "ENV/TASK", help_heading = "Which tasks")]
-    pub tasks: Vec<String>,
-    /// The tasks of this split of the benchmark (`test`, `long_horizon`, ...).
-    #[arg(long, value_name = "NAME", help_heading = "Which tasks")]
-    pub split: Option<String>,
-    /// Only tasks of envs that match this glob. May be repeated.
-    #[arg(long = "env", value_name = "GLOB", help_heading = "Which tasks")]
-    pub envs: Vec<String>,
-    /// Only tasks of this difficulty. May be repeated.
-    #[arg(long = "difficulty", value_name = "WORD", help_heading = "Which tasks")]
-    pub difficulties: Vec<String>,
-    /// Only tasks of envs or tasks with this tag. May be repeated.
-    #[arg(long = "tag", value_name = "WORD", help_heading = "Which tasks")]
-    pub tags: Vec<String>,
-    /// Puts the tasks into an order that this number decides.
-    #[arg(long, value_name = "SEED", help_heading = "Which tasks")]
-    pub shuffle: Option<u64>,
-    /// At most so many tasks, after everything else.
-    #[arg(long, value_name = "N", help_heading = "Which tasks")]
-    pub limit: Option<usize>,
-}
-
-/// What every env stands on, and where layers are.
-#[derive(Debug, Args)]
-pub struct LayerPlaceArgs {
-    /// The folder of layers; it may be shared between machines.
-    #[arg(long, value_name = "DIR", help_heading = "Where")]
-    pub layers: Option<PathBuf>,
-    /// The image that every env stands on: `debian`, a .sif file, or `docker://...`.
-    #[arg(long, value_name = "IMAGE", help_heading = "Where")]
-    pub base: Option<String>,
-    /// A folder on this node's own disk for sandboxes, caches and spools.
-    #[arg(long, value_name = "DIR", help_heading = "Where")]
-    pub scratch: Option<PathBuf>,
-}
-
-/// What becomes of envs that cannot be run here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Unfit {
-    /// Nothing is run.
-    #[default]
-    Refuse,
-    /// They are left out, and named.
-    Skip,
-    /// They are run all the same; what their scripts show may be wrong.
-    Run,
 }
 
 /// `longhaul run`
@@ -145,6 +102,10 @@ pub struct RunArgs {
     /// What becomes of envs that need what a container cannot give (systemd, docker, Windows).
     #[arg(long, value_enum, value_name = "HOW", default_value_t, help_heading = "How")]
     pub unfit: Unfit,
+    /// Stands on exactly the layers that an earlier run in the same store stood on, and on none
+    /// that is built again: an id, the unambiguous start or end of one, or `latest`.
+    #[arg(long, value_name = "RUN", help_heading = "How")]
+    pub layers_from: Option<String>,
     /// A name for the run, for people.
     #[arg(long, value_name = "TEXT", help_heading = "How")]
     pub name: Option<String>,
@@ -157,21 +118,12 @@ pub struct RunArgs {
     /// The form of the result on stdout.
     #[arg(long, value_enum, default_value_t, help_heading = "How")]
     pub format: Format,
-    /// The folder of the store (made if it is not there).
-    #[arg(long, value_name = "DIR", conflicts_with = "coordinator", help_heading = "Where")]
-    pub store: Option<PathBuf>,
-    /// Submits to a coordinator that runs already, named by its access file.
-    #[arg(long, value_name = "ACCESS", help_heading = "Where")]
-    pub coordinator: Option<PathBuf>,
+    /// Where.
+    #[command(flatten)]
+    pub venue: VenueArgs,
     /// Submits, prints the run's id and ends, in place of following it.
     #[arg(long, requires = "coordinator", help_heading = "Where")]
     pub detach: bool,
-    /// The most attempts at once on this machine.
-    #[arg(long, value_name = "N", conflicts_with = "coordinator", help_heading = "Where")]
-    pub slots: Option<u32>,
-    /// Where layers and scratch are.
-    #[command(flatten)]
-    pub place: LayerPlaceArgs,
 }
 
 /// `longhaul serve`
@@ -196,6 +148,12 @@ pub struct ServeArgs {
     /// not given.
     #[arg(long, value_name = "HOST", requires = "listen")]
     pub host: Option<String>,
+    /// Asks Slurm for workers, by the pools of the settings.
+    #[arg(long)]
+    pub slurm: bool,
+    /// Where layers and scratch of those workers are.
+    #[command(flatten)]
+    pub place: LayerPlaceArgs,
 }
 
 /// `longhaul worker`
@@ -219,6 +177,9 @@ pub struct WorkerArgs {
     /// The most attempts at once, whatever the resources.
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
+    /// Graphics processors that envs may ask for, in place of `worker.gpus`.
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<u32>,
     /// Ends when its stdin is closed: how the worker of `run` ends with it, however that ends.
     #[arg(long, hide = true)]
     pub tethered: bool,
@@ -239,17 +200,6 @@ pub enum WorkerCommand {
         #[command(flatten)]
         place: LayerPlaceArgs,
     },
-}
-
-/// Where results are read: a coordinator, or a store folder.
-#[derive(Debug, Args)]
-pub struct SourceArgs {
-    /// A coordinator, named by its access file.
-    #[arg(long, value_name = "ACCESS", conflicts_with = "store", help_heading = "Where")]
-    pub coordinator: Option<PathBuf>,
-    /// The folder of a store; read through its coordinator if one is alive, else directly.
-    #[arg(long, value_name = "DIR", help_heading = "Where")]
-    pub store: Option<PathBuf>,
 }
 
 /// `longhaul status`
@@ -346,7 +296,9 @@ Examples:
   longhaul layers build BENCHMARK --env calc_env     on a login node, for nodes without network
   longhaul layers why BENCHMARK --env calc_env       the keys of its layers and what is there
   longhaul layers verify
-  longhaul layers prune --to 50GiB")]
+  longhaul layers prune --to 50GiB
+  longhaul layers export BENCHMARK --env calc_env -o calc.layers
+  longhaul layers import calc.layers                 on a cluster without network")]
 pub struct LayersArgs {
     /// What to do with layers.
     #[command(subcommand)]
@@ -386,14 +338,48 @@ pub enum LayersCommand {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Remove the least recently used layers; never one that is in use.
+    /// Remove the least recently used layers; never one that is in use, or that a run rests on.
+    #[command(after_help = "\
+Example:
+  longhaul layers prune --to 50GiB --store results --store /backup/results
+
+What a run of the named stores stood on is kept, so that --layers-from can use it again. Stores
+that are not named are not known: name all whose runs matter.")]
     Prune {
         /// The folder of layers.
         #[arg(long, value_name = "DIR")]
         layers: Option<PathBuf>,
+        /// A store whose runs keep their layers, in place of the setting `paths.store`. May be
+        /// repeated.
+        #[arg(long = "store", value_name = "DIR")]
+        stores: Vec<PathBuf>,
+        /// Removes also what runs rest on; --layers-from cannot use it again then.
+        #[arg(long, conflicts_with = "stores")]
+        cited: bool,
         /// What may stay, in place of the setting `layers.size_limit`.
         #[arg(long, value_name = "SIZE", value_parser = crate::units::size)]
         to: Option<u64>,
+    },
+    /// Write layers and their base image into one file, for a cluster without a network.
+    Export(Box<LayersExportArgs>),
+    /// Take the layers and the base image of a file; what is there already is kept.
+    #[command(after_help = "\
+Example:
+  longhaul layers import calc.layers --layers /shared/layers
+
+Every part is checked by its digest before it gets its name, so nothing is ever half there: an
+import that was stopped is simply repeated. Take files only from people from whom you would take
+a program: what is in layers runs.")]
+    Import {
+        /// The file, as `longhaul layers export` writes it.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// The folder of layers.
+        #[arg(long, value_name = "DIR")]
+        layers: Option<PathBuf>,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
     },
     /// Say which layers envs need, what their keys rest on, and whether they are there.
     Why {
@@ -403,9 +389,102 @@ pub enum LayersCommand {
         /// Whether an env hook that fails is a fault: it is part of the keys.
         #[arg(long, value_name = "POLICY")]
         hook_policy: Vec<String>,
+        /// The store whose runs are looked through for these layers, in place of the setting
+        /// `paths.store`.
+        #[arg(long, value_name = "DIR")]
+        store: Option<PathBuf>,
         /// Where layers and scratch are.
         #[command(flatten)]
         place: LayerPlaceArgs,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+}
+
+/// `longhaul layers export`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul layers export BENCHMARK --env calc_env -o calc.layers
+  longhaul layers export --run latest --store results -o results.layers
+
+On the other cluster: longhaul layers import calc.layers. The layers have to be there: build
+them first with `longhaul layers build`.")]
+pub struct LayersExportArgs {
+    /// The benchmark whose envs' layers are written: those of the picked tasks.
+    #[arg(value_name = "BENCHMARK", required_unless_present = "run", conflicts_with = "run")]
+    pub benchmark: Option<PathBuf>,
+    /// The layers that this run stood on, in place of those of a benchmark.
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["tasks", "split", "envs", "hook_policy"])]
+    pub run: Option<String>,
+    /// The file to be written.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Leaves out the base image, for a cluster that has the same one.
+    #[arg(long)]
+    pub without_base: bool,
+    /// The form of the answer.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// A task, as ENV/TASK; globs are fine (`calc_*/sum*`). May be repeated.
+    #[arg(long = "task", value_name = "ENV/TASK", help_heading = "Which tasks")]
+    pub tasks: Vec<String>,
+    /// The tasks of this split of the benchmark (`test`, `long_horizon`, ...).
+    #[arg(long, value_name = "NAME", help_heading = "Which tasks")]
+    pub split: Option<String>,
+    /// Only tasks of envs that match this glob. May be repeated.
+    #[arg(long = "env", value_name = "GLOB", help_heading = "Which tasks")]
+    pub envs: Vec<String>,
+    /// Whether an env hook that fails is a fault: it is part of the keys.
+    #[arg(long, value_name = "POLICY", help_heading = "Which tasks")]
+    pub hook_policy: Vec<String>,
+    /// Where the run is.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Where layers and scratch are.
+    #[command(flatten)]
+    pub place: LayerPlaceArgs,
+}
+
+/// `longhaul store`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul store verify results
+  longhaul store verify results --format json
+  longhaul store backup results /backup/results-monday
+
+Both need the store for themselves: while a coordinator has it open they refuse, and say which
+process that is. Stop it first (TERM; `longhaul serve` and `run` end in order): workers go on
+meanwhile, and deliver what they recorded when it is back. A check reads everything and changes
+nothing; what it finds ends it with code 5. A copy is a store of its own: `--store COPY` works on it.")]
+pub struct StoreArgs {
+    /// What to do with a store.
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+/// `longhaul store ...`
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Read every record and blob, and report what is damaged or missing.
+    Verify {
+        /// The folder of the store, in place of the setting `paths.store`.
+        #[arg(value_name = "FOLDER")]
+        store: Option<PathBuf>,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Copy a store into a new folder; files that never change are linked within one filesystem.
+    Backup {
+        /// The folder of the store.
+        #[arg(value_name = "FOLDER")]
+        store: PathBuf,
+        /// The folder of the copy, which is not there yet.
+        #[arg(value_name = "DEST")]
+        copy: PathBuf,
         /// The form of the answer.
         #[arg(long, value_enum, default_value_t)]
         format: Format,

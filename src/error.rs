@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_apptainer::layers::carry::CarryError;
 use longhaul_coordinator::view::ViewError;
 use longhaul_coordinator::{AccessFolderError, ActorError, StartError};
 use longhaul_proto::access::AccessError;
@@ -15,6 +16,14 @@ use crate::settings::SettingsError;
 /// Why a command failed. Causes are shown in a chain, at the edge, once.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// What is set for a pool cannot be a batch script.
+    #[error("there is no batch script for the pool {pool}")]
+    Pool {
+        /// The pool.
+        pool: String,
+        /// Why.
+        source: longhaul_coordinator::allocator::BatchScriptError,
+    },
     /// The settings.
     #[error("the settings cannot be used")]
     Settings(#[source] SettingsError),
@@ -70,6 +79,17 @@ pub enum CliError {
     /// The store cannot be opened.
     #[error("the store cannot be opened")]
     Store(#[source] OpenError),
+    /// The store is wanted for oneself, and another process has it.
+    #[error("the store is in use")]
+    StoreInUse(#[source] OpenError),
+    /// A check of a store found something.
+    #[error("the store {} is not sound: {count} findings", path.display())]
+    StoreUnsound {
+        /// The store's folder.
+        path: PathBuf,
+        /// How many things are wrong.
+        count: u64,
+    },
     /// The store cannot be read.
     #[error("the store cannot be read")]
     View(#[source] ViewError),
@@ -132,6 +152,17 @@ pub enum CliError {
     /// The layer folder.
     #[error("the layer folder cannot be used")]
     Layers(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Layers cannot be carried.
+    #[error("the layers cannot be carried")]
+    Carry(#[source] CarryError),
+    /// The layers of a run are not there any more.
+    #[error("the layers of run {run} cannot be used again:\n  {}", reasons.join("\n  "))]
+    LayersFrom {
+        /// The run.
+        run: String,
+        /// What is wrong, layer by layer.
+        reasons: Vec<String>,
+    },
     /// Layers are not what they were.
     #[error("{count} layers are damaged")]
     LayersDamaged {
@@ -166,11 +197,23 @@ impl CliError {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Settings(_)
+            | Self::Pool { .. }
             | Self::UnknownRun { .. }
             | Self::AmbiguousRun { .. }
             | Self::NoSuchPart { .. }
             | Self::Plan(_)
+            | Self::LayersFrom { .. }
             | Self::File { .. } => Exit::Input,
+            Self::Carry(error) => match error {
+                CarryError::Missing { .. } | CarryError::Refused { .. } => Exit::Input,
+                CarryError::Damaged { .. } => Exit::Store,
+                CarryError::Stopped => Exit::Interrupted,
+                CarryError::Io { .. }
+                | CarryError::Store(_)
+                | CarryError::Base(_)
+                | CarryError::NoRoom { .. }
+                | CarryError::Busy(_) => Exit::Machine,
+            },
             Self::NoHome { .. } | Self::Machine(_) | Self::Layers(_) => Exit::Machine,
             Self::Worker(error) => match error {
                 WorkerError::Endpoint { .. } | WorkerError::Refused { .. } => Exit::Coordinator,
@@ -181,9 +224,13 @@ impl CliError {
             },
             Self::Lint(error) => error.exit(),
             Self::Export(error) => crate::commands::export::exit(error),
-            Self::Store(_) | Self::LayersDamaged { .. } | Self::View(_) | Self::Record { .. } | Self::Actor(_) => {
-                Exit::Store
-            }
+            Self::Store(_)
+            | Self::StoreInUse(_)
+            | Self::StoreUnsound { .. }
+            | Self::LayersDamaged { .. }
+            | Self::View(_)
+            | Self::Record { .. }
+            | Self::Actor(_) => Exit::Store,
             // A file that is not there or is none is a wrong input; who does not answer is not.
             Self::Access(error) => match error {
                 AccessError::Read { .. }
@@ -197,9 +244,13 @@ impl CliError {
             Self::Refused { code: tonic::Code::NotFound, .. } => Exit::Input,
             Self::Refused { .. } => Exit::Coordinator,
             Self::Start(error) => match error {
-                StartError::Listen { .. } | StartError::Access(_) | StartError::Tls(_) | StartError::Random(_) => {
-                    Exit::Machine
-                }
+                StartError::Listen { .. }
+                | StartError::Access(_)
+                | StartError::Tls(_)
+                | StartError::Random(_)
+                | StartError::Slurm(_)
+                | StartError::Logs { .. } => Exit::Machine,
+                StartError::Unreachable => Exit::Usage,
                 StartError::Open(_)
                 | StartError::Read { .. }
                 | StartError::Event { .. }
@@ -222,6 +273,7 @@ impl CliError {
             Self::Settings(SettingsError::UnknownKey { .. } | SettingsError::Value { .. }) => {
                 Some("`longhaul settings` prints every setting with its default".to_owned())
             }
+            Self::Pool { .. } => Some("mend its table `[slurm.pools.NAME]` in the settings; see docs/slurm.md".to_owned()),
             Self::Settings(SettingsError::Read { .. } | SettingsError::Parse { .. }) => None,
             Self::NoHome { .. } => Some("name a folder on the command line or in the settings".to_owned()),
             Self::Access(AccessError::Read { .. }) => {
@@ -236,12 +288,27 @@ impl CliError {
             Self::Store(OpenError::Locked { .. }) | Self::Start(StartError::Open(OpenError::Locked { .. })) => {
                 Some("submit to its coordinator with --coordinator, or name another folder with --store".to_owned())
             }
+            Self::StoreInUse(_) => Some(
+                "stop that coordinator first (TERM): its workers go on, and deliver when it is started again".to_owned(),
+            ),
+            Self::StoreUnsound { .. } => Some(
+                "keep a copy of the folder; what is left of it is read with `longhaul export`, and a backup is used in \
+                 its place with --store"
+                    .to_owned(),
+            ),
+            Self::Store(OpenError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                Some("name a folder that is not there yet".to_owned())
+            }
             Self::Store(OpenError::NotAStore { .. }) => {
                 Some("name the folder of a store with --store, or a coordinator with --coordinator".to_owned())
             }
             Self::Start(StartError::Listen { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
                 Some("another program listens there; take another port, or port 0 for any free one".to_owned())
             }
+            Self::Start(StartError::Slurm(_)) => Some(
+                "--slurm needs a machine on which sbatch, squeue, scancel, sinfo and scontrol work: a login node"
+                    .to_owned(),
+            ),
             Self::Start(StartError::Access(AccessFolderError::Exposed { .. })) => Some(
                 "make it private with chmod 600, if it was not read; else remove it, and a new one is made".to_owned(),
             ),
@@ -252,6 +319,17 @@ impl CliError {
             Self::Machine(_) | Self::Worker(_) => {
                 Some("`longhaul doctor` says what is missing and how to mend it".to_owned())
             }
+            Self::Carry(CarryError::Missing { .. }) => Some("build it first with `longhaul layers build`".to_owned()),
+            Self::Carry(CarryError::Refused { .. }) => Some(
+                "bring the file again, as `longhaul layers export` wrote it, and repeat the import: what is there already \
+                 is kept"
+                    .to_owned(),
+            ),
+            Self::LayersFrom { .. } => Some(
+                "bring them with `longhaul layers export --run` there and `longhaul layers import` here; without \
+                 --layers-from they are built again, with what the mirror of packages holds today"
+                    .to_owned(),
+            ),
             Self::LayersDamaged { .. } => {
                 Some("a worker that needs a damaged layer removes it and builds it again".to_owned())
             }

@@ -74,7 +74,8 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
 async fn act(command: Command, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
     match command {
         Command::Run(args) => return Box::pin(commands::run::run(*args, settings, file)).await,
-        Command::Serve(args) => commands::serve::serve(args, settings).await,
+        Command::Preflight(args) => return Box::pin(commands::preflight::preflight(*args, settings, file)).await,
+        Command::Serve(args) => commands::serve::serve(args, settings, file).await,
         Command::Worker(args) => Box::pin(commands::worker::worker(args, settings)).await,
         Command::Status(args) => commands::status::status(args, settings).await,
         Command::Watch(args) => commands::watch::watch(args, settings).await,
@@ -82,6 +83,9 @@ async fn act(command: Command, settings: &Settings, file: Option<&Path>) -> Resu
         Command::Export(args) => commands::export::export(args, settings).await,
         Command::Cancel(args) => commands::cancel::cancel(args, settings).await,
         Command::Layers(args) => Box::pin(commands::layers::layers(args, settings)).await,
+        Command::Base(args) => commands::base::base(args, settings).await,
+        Command::Store(args) => commands::store::store(args, settings),
+        Command::Slurm(args) => commands::slurm::slurm(args, settings, file).await,
         Command::Doctor(args) => return doctor::run(&args, settings).await,
         Command::Lint(args) => return commands::lint::run(&args).map_err(CliError::Lint),
         Command::Settings(args) => commands::settings::settings(&args),

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use longhaul_core::digest::Digest;
+
 use crate::error::CliError;
 use crate::settings::Settings;
 
@@ -67,10 +69,26 @@ pub fn scratch(given: Option<&Path>, settings: &Settings, tmp: Option<&Path>) ->
         (None, Some(set), _) => expand(set),
         (None, None, Some(tmp)) => Ok(tmp.join("longhaul")),
         (None, None, None) => {
-            let shared = variable("TMPDIR").unwrap_or_else(|| PathBuf::from("/var/tmp"));
+            // Slurm sets TMPDIR to /tmp, which is everybody's and often in memory.
+            let shared = variable("TMPDIR").filter(|tmp| tmp != Path::new("/tmp"));
+            let shared = shared.unwrap_or_else(|| PathBuf::from("/var/tmp"));
             Ok(shared.join(format!("longhaul-{}", nix::unistd::getuid())))
         }
     }
+}
+
+/// What the built-in base image is called beside a program that it was shipped with: by the
+/// digest of its definition, so that a program of another version does not take it for its own.
+#[must_use]
+pub fn shipped_name(definition: &Digest) -> String {
+    format!("base-{}.sif", definition.short())
+}
+
+/// The built-in base image beside this program, if it was shipped with it.
+#[must_use]
+pub fn shipped_image(definition: &Digest) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    Some(program.with_file_name(shipped_name(definition))).filter(|image| image.is_file())
 }
 
 /// The user's folder for sockets.

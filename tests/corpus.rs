@@ -6,10 +6,11 @@
 //!     [--tolerate ENV]... [--base IMAGE] [--output FILE]
 //! ```
 //!
-//! The agents are scripted: one looks at the screen twice and is done; for the
-//! long task of one env, a word processor, another one types line after line, `--steps` of them. What is measured is
-//! whether a task comes up and settles, not whether it is solved. The first and the last
-//! screenshot of every task are kept beside the store, to be looked at by a person.
+//! The agents are scripted: one looks at the screen, waits for what the setup left starting,
+//! looks again and is done; for the long task of one env, a word processor, another one types
+//! line after line, `--steps` of them. What is measured is whether a task comes up and settles,
+//! not whether it is solved. The first and the last screenshot of every task are kept beside
+//! the store, to be looked at by a person.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,9 +38,10 @@ const ENVS: &[&str] = &[
 /// The env in whose long task lines are typed.
 const TYPED: &str = "calligra_words_env";
 
-/// Looks twice, and is done.
+/// Looks, waits, looks again, and is done. Several setups end while their program still shows
+/// its splash screen; the last look is to find its window.
 const LOOK: &str =
-    "{\"action\": \"wait\", \"time\": 2}\n{\"action\": \"screenshot\"}\n{\"text\": \"seen\", \"done\": true}\n";
+    "{\"action\": \"wait\", \"time\": 9}\n{\"action\": \"screenshot\"}\n{\"text\": \"seen\", \"done\": true}\n";
 
 struct Options {
     clone: PathBuf,

@@ -240,6 +240,42 @@ fn the_examples_hold_together() -> Result<()> {
     Ok(())
 }
 
+/// An env is a folder of its own, so what several of the examples need is in each of them;
+/// what is mended in one is mended in all.
+#[test]
+fn what_the_example_envs_share_is_the_same_in_each() -> Result<()> {
+    let root = tree::repository().join("examples/benchmark/environments");
+    let mut desktops = BTreeSet::new();
+    let mut functions: BTreeMap<String, (String, String)> = BTreeMap::new();
+    let mut shared = 0;
+    for env in folders(&root)? {
+        desktops.insert(std::fs::read(env.join("scripts/desktop.sh"))?);
+    }
+    let is_module = |path: &Path| path.extension().is_some_and(|extension| extension == "py");
+    let modules = tree::files()?.into_iter().filter(|path| path.starts_with(&root) && is_module(path));
+    for module in modules.filter(|path| path.parent().is_some_and(|folder| folder.ends_with("utils"))) {
+        for (name, text) in functions_of(&std::fs::read_to_string(&module)?) {
+            let place = module.display().to_string();
+            match functions.get(&name) {
+                Some((other, before)) => {
+                    ensure!(*before == text, "`{name}` of {place} is another than that of {other}");
+                    shared += 1;
+                }
+                None => drop(functions.insert(name, (place, text))),
+            }
+        }
+    }
+    ensure!(desktops.len() == 1, "there are {} different desktop.sh in the examples", desktops.len());
+    ensure!(shared > 0, "no function of the examples' utils is in two envs: what does this test look at?");
+    Ok(())
+}
+
+/// The functions at the top of a Python module, by name, each with its text.
+fn functions_of(module: &str) -> Vec<(String, String)> {
+    let blocks = module.split("\n\n\n").filter_map(|block| block.trim().strip_prefix("def "));
+    blocks.filter_map(|block| Some((block.split_once('(')?.0.to_owned(), block.to_owned()))).collect()
+}
+
 fn documents() -> Result<Vec<std::path::PathBuf>> {
     Ok(tree::files()?.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect())
 }

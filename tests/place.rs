@@ -86,15 +86,47 @@ impl Place {
 
     /// The program with arguments.
     pub fn longhaul<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
-        let mut command = self.account.command(&self.program);
+        self.longhaul_at(&self.program, arguments)
+    }
+
+    /// As [`Place::longhaul`], with a copy of the program.
+    pub fn longhaul_at<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        program: &Path,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Longhaul {
+        let mut command = self.account.command(program);
         command.args(arguments);
         Longhaul::new(command)
     }
 
+    /// A copy of the program that no other test uses.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be copied.
+    pub fn own_program(&self) -> Result<PathBuf> {
+        let copy = self.path("longhaul");
+        std::fs::copy(&self.program, &copy)?;
+        self.account.give(&copy)?;
+        Ok(copy)
+    }
+
     /// `longhaul run` over this place's copy of the examples, store and scratch, answering in JSON.
     pub fn run<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+        self.over_examples("run", arguments)
+    }
+
+    /// `longhaul preflight`, as [`Place::run`]; what it finds is in the folder `preflight`.
+    pub fn preflight<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+        let output = ["--output".into(), self.path("preflight").into_os_string()];
+        let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+        self.over_examples("preflight", output.into_iter().chain(arguments))
+    }
+
+    fn over_examples<I: AsRef<std::ffi::OsStr>>(&self, what: &str, arguments: impl IntoIterator<Item = I>) -> Longhaul {
         let mut command = self.account.command(&self.program);
-        command.arg("run").arg(self.benchmark()).args(["--format", "json"]);
+        command.arg(what).arg(self.benchmark()).args(["--format", "json"]);
         command.arg("--store").arg(self.store()).arg("--scratch").arg(self.scratch());
         // A base image that is there already, in place of the built-in one.
         if let Some(image) = std::env::var_os("LONGHAUL_TEST_BASE") {

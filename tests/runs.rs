@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::wait_for;
 use longhaul_tests::leftovers;
 use longhaul_tests::place::Place;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// The states of a run's episodes, as `agent task: state`.
@@ -161,4 +162,34 @@ fn a_setup_hook_that_fails_is_noted_with_the_verdict_that_rests_on_it() -> Resul
     let warnings = episode["attempts"][0]["finish"]["notes"]["warnings"].to_string();
     ensure!(warnings.contains("pre_task") && warnings.contains('3'), "the notes do not say it: {warnings}");
     Ok(())
+}
+
+#[test]
+fn a_worker_whose_program_is_replaced_goes_on_with_what_it_was_started_from() -> Result<()> {
+    let place = Place::new("program-replaced")?;
+    let program = place.own_program()?;
+    let serving = place.serve(&["--settings", &place.settings("")?])?;
+    let access = place.access().display().to_string();
+    let scratch = place.scratch().display().to_string();
+    let settings = place.settings("")?;
+    let worker = ["worker", "--coordinator", &access, "--scratch", &scratch, "--slots", "1", "--settings", &settings];
+    let working = place.longhaul_at(&program, worker).start()?;
+    let benchmark = place.benchmark().display().to_string();
+    let run = ["run", &benchmark, "--coordinator", &access, "--settings", &settings, "--agent=idle", "--fail-on-fault"];
+    let run = || place.longhaul(run.iter().copied().chain(["--task", "mtpaint_env/flip_sign"])).end()?.expect_code(0);
+    run()?;
+
+    // As an upgrade does it: another file takes the name.
+    let other = place.path("other");
+    std::fs::write(&other, "#!/bin/sh\nexit 1\n")?;
+    std::fs::rename(&other, &program)?;
+    run()?;
+    let episode = place.show("latest/0")?;
+    ensure!(episode["episode"]["state"] == "failed" && episode["episode"]["attempts"] == 1, "{episode:#}");
+
+    working.signal(Signal::SIGTERM)?;
+    working.end()?.expect_code(0)?;
+    serving.signal(Signal::SIGTERM)?;
+    serving.end()?.expect_code(0)?;
+    leftovers::expect_nothing(place.root(), &place.scratch())
 }

@@ -6,8 +6,10 @@
 mod agents;
 mod check;
 mod layout;
+mod pins;
 mod plan;
 mod policy;
+mod quarantine;
 mod read;
 mod scripts;
 mod select;
@@ -15,8 +17,10 @@ mod tree;
 
 pub use agents::{Agent, AgentError};
 pub use layout::{Layout, LayoutError, MountSource};
-pub use plan::{EnvPreview, Limits, OnRefusal, PassedOver, PlanError, Planned, Request, plan, preview};
+pub use pins::{EnvLayers, LayersFrom, PinError};
+pub use plan::{EnvPreview, Extent, Limits, OnRefusal, PassedOver, PlanError, Planned, Request, plan, preview};
 pub use policy::{HookPolicies, PolicyError};
+pub use quarantine::{Quarantine, QuarantineError, parse_quarantine, quarantine_line};
 pub use read::{Benchmark, Depth, Env, ReadError, Task, TaskInfo};
 pub use scripts::{ScriptsError, check_scripts};
 pub use select::{SelectError, Selected, Selection, select};

@@ -17,6 +17,7 @@ use longhaul_core::time::Millis;
 use super::agents::{Agent, AgentError, AgentPlanner};
 use super::check;
 use super::layout::MountSource;
+use super::pins::{LayersFrom, PinError};
 use super::policy::HookPolicies;
 use super::read::{Benchmark, Env};
 use super::tree::{Blobs, Hide, TreeBuilder, TreeError};
@@ -26,6 +27,9 @@ const HOOK_SECS: u64 = 600;
 
 /// How long the screen is left alone after an export hook where the task does not say.
 const EXPORT_SETTLE_SECS: f64 = 15.0;
+
+/// Why an episode that was only to start has no verdict.
+const START_ONLY: &str = "it has started, which is all that was asked for";
 
 /// The longest that a task may ask for the screen to be left alone, in seconds.
 const MAX_EXPORT_SETTLE_SECS: f64 = 600.0;
@@ -74,6 +78,16 @@ pub enum OnRefusal {
     RunAnyway,
 }
 
+/// How far the episodes of a run go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// To a verdict.
+    #[default]
+    Whole,
+    /// To the first observation and the agent's end: nothing is exported or verified.
+    Start,
+}
+
 /// What a run is to be.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -95,6 +109,10 @@ pub struct Request<'a> {
     pub seed: u64,
     /// What becomes of envs that cannot be run here.
     pub on_refusal: OnRefusal,
+    /// The earlier run whose layers are used again, if there is one.
+    pub layers_from: Option<&'a LayersFrom>,
+    /// How far episodes go.
+    pub extent: Extent,
 }
 
 /// Something that was asked for and is not part of the run.
@@ -173,6 +191,9 @@ pub enum PlanError {
     /// A folder cannot be frozen.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// The layers of an earlier run cannot be used again.
+    #[error(transparent)]
+    Pins(#[from] PinError),
 }
 
 fn refusal(envs: &[PassedOver]) -> String {
@@ -300,6 +321,7 @@ impl<'a> Planner<'a> {
         let index = self.env(env, spec)?;
         let dir = self.benchmark.env_dir(env).join("tasks").join(&name.task);
         let dir = self.inside(env, &dir)?;
+        let whole = self.request.extent == Extent::Whole;
         let plan = TaskPlan {
             name: name.clone(),
             id: task.id.clone(),
@@ -308,10 +330,10 @@ impl<'a> Planner<'a> {
             files: self.builder.tree(&dir, Hide::Nothing)?,
             pre_task: task.hooks.pre_task.clone(),
             init_script: task.init.init_script.clone(),
-            post_task: task.hooks.post_task.clone(),
+            post_task: task.hooks.post_task.clone().filter(|_| whole),
             hook_time: Millis::from_secs(task.hooks.timeout_sec.map_or(HOOK_SECS, u64::from)),
-            export_settle: export_settle(&task),
-            scoring: scoring(&task, &dir),
+            export_settle: if whole { export_settle(&task) } else { Millis(0) },
+            scoring: if whole { scoring(&task, &dir) } else { Scoring::None { reason: START_ONLY.to_owned() } },
             metadata: task.metadata,
             spec: task.raw,
         };
@@ -327,7 +349,7 @@ impl<'a> Planner<'a> {
         let dir = self.benchmark.env_dir(env);
         let (mounts, tasks_target) = self.mounts(env, &dir, spec)?;
         let dir = self.inside(env, &dir)?;
-        let plan = EnvPlan {
+        let mut plan = EnvPlan {
             name: env.folder.clone(),
             id: spec.id.clone(),
             resources: spec.resources,
@@ -342,7 +364,11 @@ impl<'a> Planner<'a> {
             reset: spec.hooks.reset.clone(),
             files: self.builder.tree(&dir, Hide::TaskFolders)?,
             hook_policy: self.request.hook_policies.of(&env.folder),
+            pins: Vec::new(),
         };
+        if let Some(earlier) = self.request.layers_from {
+            plan.pins = earlier.pins(&plan)?;
+        }
         let plan = self.builder.put_json(&dir, &plan)?;
         let index = u32::try_from(self.entries.len()).map_err(|_| PlanError::TooMany(self.entries.len() as u128))?;
         self.entries.push(EnvEntry { name: env.folder.clone(), plan, resources: spec.resources });

@@ -6,6 +6,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use longhaul_core::digest::DigestBuilder;
 use longhaul_core::ids::TaskName;
 
+use super::quarantine::Quarantine;
 use super::read::{Benchmark, Env, Task};
 
 /// Which tasks are wanted; what is empty does not narrow.
@@ -21,6 +22,8 @@ pub struct Selection {
     pub difficulties: Vec<String>,
     /// Tags of the task or of its env.
     pub tags: Vec<String>,
+    /// Tasks that are left out all the same.
+    pub quarantine: Quarantine,
     /// Orders the tasks by this number; without it they are sorted by name.
     pub shuffle: Option<u64>,
     /// At most so many, after everything else.
@@ -34,6 +37,10 @@ pub struct Selected {
     pub tasks: Vec<TaskName>,
     /// Those that were asked for and are refused, or are not there, with the reason.
     pub refused: Vec<(TaskName, String)>,
+    /// Those that were picked and are in quarantine.
+    pub quarantined: Vec<TaskName>,
+    /// Names in quarantine that the benchmark does not have, with what was probably meant.
+    pub unknown: Vec<(TaskName, String)>,
 }
 
 /// A selection that picks nothing, or that makes no sense.
@@ -91,7 +98,11 @@ pub fn select(benchmark: &Benchmark, selection: &Selection) -> Result<Selected, 
         &selection.envs,
         "env",
         |glob| benchmark.envs.iter().any(|env| glob.is_match(&env.folder)),
-        |pattern| near(pattern, benchmark.envs.iter().map(|env| env.folder.as_str())),
+        |pattern| {
+            let envs = || benchmark.envs.iter().map(|env| env.folder.as_str());
+            let meant = near(pattern, envs());
+            if meant.is_empty() { format!("; the benchmark has {}", listed("env", envs())) } else { meant }
+        },
     )?;
     let mut selected = Selected::default();
     let mut filters = Filters::default();
@@ -124,8 +135,9 @@ pub fn select(benchmark: &Benchmark, selection: &Selection) -> Result<Selected, 
         }
     }
     if selected.tasks.is_empty() && selected.refused.is_empty() {
-        return Err(SelectError::Nothing { reason: filters.reason(selection) });
+        return Err(SelectError::Nothing { reason: filters.reason(benchmark, selection) });
     }
+    quarantine(benchmark, &selection.quarantine, &mut selected)?;
     if let Some(seed) = selection.shuffle {
         selected.tasks.sort_by_key(|name| order(seed, name));
     }
@@ -133,6 +145,25 @@ pub fn select(benchmark: &Benchmark, selection: &Selection) -> Result<Selected, 
         selected.tasks.truncate(limit);
     }
     Ok(selected)
+}
+
+/// Takes out what is in quarantine: before the limit, so that others take its place.
+fn quarantine(benchmark: &Benchmark, tasks: &Quarantine, selected: &mut Selected) -> Result<(), SelectError> {
+    let names =
+        || benchmark.envs.iter().flat_map(|env| env.tasks.iter().map(|task| format!("{}/{}", env.folder, task.folder)));
+    for name in tasks.keys().filter(|name| benchmark.task(name).is_none()) {
+        let known: Vec<String> = names().collect();
+        selected.unknown.push((name.clone(), near(&name.to_string(), known.iter().map(String::as_str))));
+    }
+    let picked = std::mem::take(&mut selected.tasks);
+    (selected.quarantined, selected.tasks) = picked.into_iter().partition(|name| tasks.contains_key(name));
+    if selected.tasks.is_empty() && !selected.quarantined.is_empty() {
+        let count = selected.quarantined.len();
+        return Err(SelectError::Nothing {
+            reason: format!("all that can be run of what was asked for ({count}) is in quarantine"),
+        });
+    }
+    Ok(())
 }
 
 /// The place of a task in a shuffled order: by a digest of seed and name, so that it is
@@ -164,9 +195,10 @@ impl Filters {
         difficulty && (selection.tags.is_empty() || selection.tags.iter().any(has))
     }
 
-    fn reason(&self, selection: &Selection) -> String {
+    fn reason(&self, benchmark: &Benchmark, selection: &Selection) -> String {
         if self.seen == 0 {
-            "no task is in all of the split, the envs and the patterns that were asked for".to_owned()
+            let splits = splits(benchmark);
+            format!("no task is in all of the split, the envs and the patterns that were asked for; splits: {splits}")
         } else if self.hard_enough == 0 {
             format!("none of {} tasks has the difficulty {}", self.seen, quoted(&selection.difficulties))
         } else {
@@ -184,9 +216,11 @@ fn plain(word: &str) -> String {
 }
 
 fn unknown_split(benchmark: &Benchmark, name: &str) -> SelectError {
-    let known: Vec<_> = benchmark.splits.iter().map(|(name, tasks)| format!("{name} ({})", tasks.len())).collect();
-    let known =
-        if known.is_empty() { "the benchmark has none".to_owned() } else { format!("there are: {}", known.join(", ")) };
+    let known = if benchmark.splits.is_empty() {
+        "the benchmark has none".to_owned()
+    } else {
+        format!("there are: {}", splits(benchmark))
+    };
     SelectError::UnknownSplit { name: name.to_owned(), known }
 }
 
@@ -241,7 +275,7 @@ fn task_patterns(benchmark: &Benchmark, texts: &[String]) -> Result<Option<GlobS
         texts,
         "task",
         |glob| names.iter().any(|name| glob.is_match(name)),
-        |pattern| near(pattern, names.iter().map(String::as_str)),
+        |pattern| instead(benchmark, pattern, &names),
     )?;
     patterns(texts, "tasks")
 }
@@ -261,17 +295,60 @@ fn must_match(
     Ok(())
 }
 
-/// The known name that is nearest to a mistyped one, if one is near.
+/// How many names a hint gives.
+const NAMES_SHOWN: usize = 3;
+
+/// What is there in place of a pattern of tasks that matches nothing.
+fn instead(benchmark: &Benchmark, pattern: &str, names: &[String]) -> String {
+    let meant = near(pattern, names.iter().map(String::as_str));
+    if !meant.is_empty() {
+        return meant;
+    }
+    let (wanted, _) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let matcher = glob(wanted, "envs").ok().map(|glob| glob.compile_matcher());
+    let there = benchmark.envs.iter().find(|env| matcher.as_ref().is_some_and(|glob| glob.is_match(&env.folder)));
+    let have = match there {
+        Some(env) => {
+            format!("; `{}` has {}", env.folder, listed("task", env.tasks.iter().map(|task| task.folder.as_str())))
+        }
+        None => {
+            let envs = || benchmark.envs.iter().map(|env| env.folder.as_str());
+            let meant = near(wanted, envs());
+            if meant.is_empty() {
+                format!("; the benchmark has {}", listed("env", envs()))
+            } else {
+                format!("; there is no env `{wanted}`{meant}")
+            }
+        }
+    };
+    format!("{have}; splits: {}", splits(benchmark))
+}
+
+/// Names, the first few of them, with their number.
+fn listed<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.collect();
+    let plural = if names.len() == 1 { "" } else { "s" };
+    let more = if names.len() > NAMES_SHOWN { ", ..." } else { "" };
+    let shown: Vec<_> = names.iter().take(NAMES_SHOWN).map(|name| format!("`{name}`")).collect();
+    format!("{} {what}{plural}: {}{more}", names.len(), shown.join(", "))
+}
+
+/// The splits with the number of their tasks.
+fn splits(benchmark: &Benchmark) -> String {
+    let known: Vec<_> = benchmark.splits.iter().map(|(name, tasks)| format!("{name} ({})", tasks.len())).collect();
+    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+}
+
+/// The known names that are nearest to a mistyped one, if any is near.
 fn near<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> String {
     let wanted: Vec<char> = wanted.chars().collect();
     let candidates: BTreeSet<(usize, &str)> = known
         .filter(|name| name.len().abs_diff(wanted.len()) <= 4)
         .map(|name| (distance(&wanted, name), name))
+        .filter(|(distance, _)| *distance <= 1 + wanted.len() / 5)
         .collect();
-    match candidates.first() {
-        Some((distance, name)) if *distance <= 1 + wanted.len() / 5 => format!("; did you mean `{name}`?"),
-        _ => String::new(),
-    }
+    let names: Vec<_> = candidates.iter().take(NAMES_SHOWN).map(|(_, name)| format!("`{name}`")).collect();
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
 /// How many letters must change to make one name of the other.

@@ -1,13 +1,17 @@
 //! One module per command.
 
+pub mod base;
 pub mod cancel;
 pub mod export;
 pub mod layers;
 pub mod lint;
+pub mod preflight;
 pub mod run;
 pub mod serve;
 pub mod settings;
 pub mod show;
+pub mod slurm;
 pub mod status;
+pub mod store;
 pub mod watch;
 pub mod worker;

@@ -3,6 +3,7 @@
 use longhaul_coordinator::{Coordinator, Listen};
 
 use crate::cli::ServeArgs;
+use crate::commands::slurm;
 use crate::error::CliError;
 use crate::output;
 use crate::places;
@@ -33,6 +34,7 @@ pub fn config(
         engine,
         heartbeat: leases.heartbeat,
         floor: longhaul_store::SpaceFloor::default(),
+        slurm: None,
     })
 }
 
@@ -45,10 +47,19 @@ fn absolute(path: &std::path::Path) -> Result<std::path::PathBuf, CliError> {
 /// # Errors
 ///
 /// The coordinator does not start, or fails.
-pub async fn serve(args: ServeArgs, settings: &Settings) -> Result<(), CliError> {
+pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path::Path>) -> Result<(), CliError> {
     let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
     let listen = args.listen.map(|address| Listen { address, host: args.host.clone().unwrap_or_else(hostname) });
-    let config = config(args.store.as_deref(), listen, settings)?;
+    let listen = listen.or_else(|| args.slurm.then(|| slurm::listen(settings)));
+    let mut config = config(args.store.as_deref(), listen, settings)?;
+    if args.slurm {
+        config.slurm = Some(slurm::config(&config.store, &args.place, settings, file)?);
+        config.engine = slurm::engine_settings(config.engine, settings);
+        tokio::select! {
+            made = slurm::prepare_image(&args.place, settings) => made?,
+            () = signals.next() => return Err(CliError::Interrupted),
+        }
+    }
     let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
     for warning in coordinator.warnings() {
         tracing::warn!("{warning}");

@@ -5,20 +5,28 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_apptainer::layers::{Bound, LayerStore};
-use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, base, janitor};
+use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, base, filesystem, janitor};
+use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
 use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
+use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
 use longhaul_worker::{Endpoint, NodeLimits, Shutdown, ShutdownTrigger, WorkerConfig};
+use nix::sys::stat::{Mode, umask};
 use rand::TryRngCore;
 
 use crate::cli::{LayerPlaceArgs, WorkerArgs, WorkerCommand};
+use crate::client::{Client, Source};
+use crate::commands::layers::Cited;
 use crate::commands::serve::hostname;
 use crate::error::CliError;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::{output, places};
+
+/// This process's own program, whatever became of the path that it was started from.
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// What of a machine sandboxes stand on.
 #[derive(Debug)]
@@ -38,8 +46,21 @@ pub struct Machine {
 ///
 /// # Errors
 ///
-/// Apptainer is not there, or nothing says where layers and scratch are.
+/// Apptainer is not there, nothing says where layers and scratch are, or scratch is where no
+/// sandbox can be.
 pub async fn machine(place: &LayerPlaceArgs, settings: &Settings) -> Result<Machine, CliError> {
+    let machine = found(place, settings).await?;
+    // Workers look again; but who runs something is told before anything is stored.
+    filesystem::fit_for_tops(&machine.scratch).map_err(|error| CliError::Machine(Box::new(error)))?;
+    Ok(machine)
+}
+
+/// As [`machine`], wherever scratch is: to clean up, too, what was left there.
+async fn found(place: &LayerPlaceArgs, settings: &Settings) -> Result<Machine, CliError> {
+    // What sandboxes see of folders and files must not hang on how private a person is: below
+    // an overlay whose top is closed to others, no account inside gets anywhere. What is secret
+    // is made with its own mode.
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
     let allocation =
         Allocation::parse(|name| std::env::var(name).ok()).map_err(|error| CliError::Machine(Box::new(error)))?;
     let tmp = allocation.as_ref().and_then(|allocation| allocation.tmp.clone());
@@ -56,10 +77,31 @@ impl Machine {
         self.layers.join("images")
     }
 
+    /// The built-in base image as it came with this program, if it did.
+    fn shipped(&self) -> Option<PathBuf> {
+        let BaseDefinition::BuiltIn = self.definition else { return None };
+        places::shipped_image(&self.definition.key()?)
+    }
+
+    /// The name under which a program finds the built-in base image beside itself; none if
+    /// sandboxes stand on another one.
+    #[must_use]
+    pub fn shipped_name(&self) -> Option<String> {
+        let BaseDefinition::BuiltIn = self.definition else { return None };
+        self.definition.key().as_ref().map(places::shipped_name)
+    }
+
+    /// The key of the base image's definition; none for a file of its own.
+    #[must_use]
+    pub fn definition_key(&self) -> Option<Digest> {
+        self.definition.key()
+    }
+
     /// Whether the base image was made before.
     #[must_use]
     pub fn has_image(&self) -> bool {
-        self.definition.key().is_none_or(|key| self.images().join(format!("{key}.sif")).exists())
+        self.shipped().is_some()
+            || self.definition.key().is_none_or(|key| self.images().join(format!("{key}.sif")).exists())
     }
 
     /// The base image; built if it is not there.
@@ -72,7 +114,8 @@ impl Machine {
         if !self.has_image() {
             output::note("making the base image; this takes some minutes, once");
         }
-        base::ensure(&self.apptainer, &self.definition, &images, &self.scratch)
+        let definition = self.shipped().map_or_else(|| self.definition.clone(), BaseDefinition::Sif);
+        base::ensure(&self.apptainer, &definition, &images, &self.scratch)
             .await
             .map_err(|error| CliError::Machine(Box::new(error)))
     }
@@ -105,27 +148,49 @@ pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), CliErro
     let (trigger, shutdown) = Shutdown::new();
     hear(trigger, args.tethered)?;
     let access = args.coordinator.as_deref().ok_or_else(|| CliError::Usage("name a coordinator".to_owned()))?;
-    let endpoint = endpoint(&Access::read(access).map_err(CliError::Access)?);
+    let endpoint = endpoint(&Access::read(access).map_err(CliError::Access)?, access);
     let machine = machine(&args.place, settings).await?;
     let image = machine.image().await?;
-    let config = config(&machine, &image, args.slots, settings)?;
+    let mut config = config(&machine, &image, args.slots, settings)?;
+    config.limits.gpus = args.gpus.unwrap_or(config.limits.gpus);
     let outcome = longhaul_worker::run(config, endpoint, shutdown).await.map_err(CliError::Worker);
-    bound_layers(&machine, settings);
+    bound_layers(&machine, access, settings).await;
     outcome
 }
 
 /// Removes the least recently used layers beyond the limit. Those of other workers are in
-/// use, and stay; a folder that cannot be read or written is the next worker's trouble.
-fn bound_layers(machine: &Machine, settings: &Settings) {
+/// use, and stay, as do those that runs of the coordinator stand on; a folder that cannot be read
+/// or written is the next worker's trouble.
+async fn bound_layers(machine: &Machine, access: &Path, settings: &Settings) {
     let limit = settings.layers.size_limit;
     if limit == 0 {
         return;
     }
-    match LayerStore::open(&machine.layers, None).and_then(|store| store.prune(Bound::Bytes(limit))) {
-        Ok(pruned) if pruned.removed.is_empty() => {}
-        Ok(pruned) => tracing::info!(removed = pruned.removed.len(), freed = pruned.freed, "layers were removed"),
+    let bounded = async {
+        let store = LayerStore::open(&machine.layers, None).map_err(failed)?;
+        let total: u64 = store.list().map_err(failed)?.iter().map(|(manifest, _)| manifest.bytes()).sum();
+        if total <= limit {
+            return Ok(None);
+        }
+        let mut cited = Cited::default();
+        cited.add(&Source::Live(Box::new(Client::open(access).await?))).await?;
+        store.prune(Bound::Bytes(limit), &cited.keys()).map_err(failed).map(Some)
+    };
+    let pruned: Result<_, CliError> = bounded.await;
+    match pruned {
+        Ok(None) => {}
+        Ok(Some(pruned)) => tracing::info!(
+            removed = pruned.removed.len(),
+            freed = pruned.freed,
+            cited = pruned.cited.len(),
+            "layers were removed"
+        ),
         Err(error) => tracing::warn!(%error, "the layer folder was not bounded"),
     }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CliError {
+    CliError::Layers(Box::new(error))
 }
 
 /// TERM and INT, and the end of whoever holds the tether, tell the worker to stop.
@@ -157,11 +222,6 @@ pub(crate) fn config(
     slots: Option<u32>,
     settings: &Settings,
 ) -> Result<WorkerConfig, CliError> {
-    let helper_program = std::env::current_exe().map_err(|source| CliError::File {
-        path: PathBuf::from("this program"),
-        doing: "found",
-        source,
-    })?;
     let random = rand::rngs::OsRng.try_next_u32().map_err(|error| CliError::Machine(Box::new(error)))?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
@@ -172,14 +232,26 @@ pub(crate) fn config(
         scratch: machine.scratch.clone(),
         layers: machine.layers.clone(),
         image: image.path.clone(),
-        helper_program,
+        helper_program: PathBuf::from(THIS_PROGRAM),
         limits: limits(settings, slots, machine.allocation.as_ref()),
         hook_env: settings.proxy.variables(|name| std::env::var(name).ok()),
         slurm_job_id: machine.allocation.as_ref().map(|allocation| allocation.job_id.clone()),
+        allocation: machine.allocation.as_ref().and_then(asked_for),
         grace: worker.grace.to_std(),
         verify_limit: worker.verify_limit.to_std(),
         park_limit: worker.park_limit.to_std(),
     })
+}
+
+/// The allocation as the coordinator that asked for it knows it; nothing if nobody of ours did.
+fn asked_for(allocation: &Allocation) -> Option<v1::Allocation> {
+    let token = allocation.token.as_ref()?.to_string();
+    let (job, task) = match &allocation.array {
+        Some(place) => (place.array_job.clone(), place.index),
+        None => (allocation.job_id.clone(), 0),
+    };
+    let ends_at_millis = allocation.ends_at.map(|seconds| seconds.saturating_mul(1000));
+    Some(v1::Allocation { token, job, task, restarts: allocation.restarts, ends_at_millis })
 }
 
 /// What the settings say, else what the allocation gives; the worker looks at the node
@@ -202,7 +274,7 @@ fn limits(settings: &Settings, slots: Option<u32>, allocation: Option<&Allocatio
     }
 }
 
-fn endpoint(access: &Access) -> Endpoint {
+fn endpoint(access: &Access, file: &Path) -> Endpoint {
     match &access.address {
         Address::Unix { path } => Endpoint::Unix { path: path.clone(), token: None },
         Address::Tls { ca_pem, token, .. } => Endpoint::Tls {
@@ -210,12 +282,13 @@ fn endpoint(access: &Access) -> Endpoint {
             ca_pem: ca_pem.clone(),
             server_name: Some(TLS_SERVER_NAME.to_owned()),
             token: token.expose().to_owned(),
+            access: Some(file.to_owned()),
         },
     }
 }
 
 async fn clean(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), CliError> {
-    let machine = machine(place, settings).await?;
+    let machine = found(place, settings).await?;
     if !machine.has_image() {
         output::note("there is no base image: nothing was ever started from this layer folder");
         return Ok(());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use longhaul_apptainer::Version;
+use longhaul_apptainer::filesystem::FileSystem;
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,10 +30,12 @@ pub struct Disk {
     pub what: &'static str,
     /// The folder, as it will be.
     pub path: PathBuf,
-    /// The file system's type, or why it cannot be told.
-    pub filesystem: Result<String, String>,
+    /// The file system, or why it cannot be told.
+    pub filesystem: Result<FileSystem, String>,
     /// How much is free for the caller, in bytes.
     pub free: u64,
+    /// How many more files may be made; none where that has no bound.
+    pub files: Option<u64>,
 }
 
 /// All that is looked at.

@@ -1,5 +1,7 @@
 //! What is said for given facts: pure.
 
+use longhaul_apptainer::filesystem::Kind;
+
 use super::facts::{Disk, Facts, Range};
 use super::{Check, Fix, Outcome, Who};
 
@@ -11,8 +13,8 @@ const ROOM: u64 = 10 * GIB;
 
 const GIB: u64 = 1024 * 1024 * 1024;
 
-/// File systems that many machines write to at once.
-const NETWORKED: [&str; 8] = ["nfs", "lustre", "gpfs", "beegfs", "ceph", "smb", "9p", "afs"];
+/// The files that a first run makes: caches, views and tops of some sandboxes.
+const FILES: u64 = 200_000;
 
 /// Judges what was seen.
 #[must_use]
@@ -207,8 +209,8 @@ fn builder(facts: &Facts) -> Check {
 }
 
 fn disk(disk: &Disk) -> Check {
-    let kind = match &disk.filesystem {
-        Ok(kind) => kind.as_str(),
+    let found = match &disk.filesystem {
+        Ok(found) => found,
         Err(why) => {
             return bad(
                 disk.what,
@@ -219,8 +221,11 @@ fn disk(disk: &Disk) -> Check {
             );
         }
     };
-    let found = format!("{}: {kind}, {:.1} GiB free", disk.path.display(), tenths(disk.free));
-    let networked = NETWORKED.iter().any(|name| kind.starts_with(name));
+    let (kind, networked) = (found.kind, found.kind == Kind::Shared);
+    let files = disk.files.map(|files| format!(", room for {files} files")).unwrap_or_default();
+    let mounted = found.mounted_at.as_ref().filter(|_| networked);
+    let mounted = mounted.map(|place| format!(" (mounted at {})", place.display())).unwrap_or_default();
+    let found = format!("{}: {}{mounted}, {:.1} GiB free{files}", disk.path.display(), found.name, tenths(disk.free));
     match disk.what {
         "scratch" if networked => bad(
             disk.what,
@@ -230,7 +235,7 @@ fn disk(disk: &Disk) -> Check {
             "Name a folder on this node's own disk (`--scratch`, or TMPDIR): the writable part of a sandbox\n\
              cannot lie on a network file system.",
         ),
-        "scratch" if matches!(kind, "tmpfs" | "ramfs") => bad(
+        "scratch" if kind == Kind::Memory => bad(
             disk.what,
             Outcome::Warning,
             found,
@@ -252,6 +257,13 @@ fn disk(disk: &Disk) -> Check {
             Who::You,
             format!("Free some space, or name another folder: a first run writes up to {} GiB.", ROOM / GIB),
         ),
+        _ if disk.files.is_some_and(|files| files < FILES) => bad(
+            disk.what,
+            Outcome::Warning,
+            found,
+            Who::You,
+            format!("Remove files, or name another folder: a first run makes up to {FILES} files (inodes)."),
+        ),
         _ => good(disk.what, found),
     }
 }
@@ -265,13 +277,20 @@ fn tenths(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use longhaul_apptainer::Version;
+    use longhaul_apptainer::filesystem::FileSystem;
 
     use super::super::facts::User;
     use super::super::render;
     use super::*;
 
     fn whole() -> Facts {
-        let disk = |what, path: &str| Disk { what, path: path.into(), filesystem: Ok("ext4".into()), free: 100 * GIB };
+        let disk = |what, path: &str| Disk {
+            what,
+            path: path.into(),
+            filesystem: Ok(FileSystem::named("ext4")),
+            free: 100 * GIB,
+            files: Some(10 * FILES),
+        };
         Facts {
             user: User { name: "mary".into(), root: false },
             apptainer: Ok(("/usr/bin/apptainer".into(), Version { major: 1, minor: 4, patch: 5 })),
@@ -324,14 +343,20 @@ mod tests {
     fn file_systems_are_judged_by_their_use() {
         let mut facts = whole();
         for disk in &mut facts.disks {
-            disk.filesystem = Ok("nfs4".into());
+            disk.filesystem = Ok(FileSystem::named("nfs4"));
         }
         assert_eq!(outcome(&facts, "scratch"), Outcome::Missing);
         assert_eq!(outcome(&facts, "store"), Outcome::Warning);
         assert_eq!(outcome(&facts, "layers"), Outcome::Good, "layers are made to be shared");
-        facts.disks.iter_mut().for_each(|disk| disk.filesystem = Ok("xfs".into()));
+        facts.disks.iter_mut().for_each(|disk| disk.filesystem = Ok(FileSystem::named("xfs")));
         facts.disks.iter_mut().for_each(|disk| disk.free = GIB);
         assert_eq!(outcome(&facts, "layers"), Outcome::Warning);
+        facts.disks.iter_mut().for_each(|disk| disk.free = 100 * GIB);
+        assert_eq!(outcome(&facts, "scratch"), Outcome::Good);
+        facts.disks.iter_mut().for_each(|disk| disk.files = Some(FILES - 1));
+        assert_eq!(outcome(&facts, "scratch"), Outcome::Warning, "a disk can run out of files");
+        facts.disks.iter_mut().for_each(|disk| disk.filesystem = Ok(FileSystem::named("fuse.sshfs")));
+        assert_eq!(outcome(&facts, "scratch"), Outcome::Missing);
     }
 
     #[test]

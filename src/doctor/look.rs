@@ -6,37 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use longhaul_apptainer::Apptainer;
-use nix::sys::statfs::statfs;
-use nix::sys::statvfs::statvfs;
+use longhaul_apptainer::filesystem::{FileSystem, space};
 
 use super::facts::{Disk, Facts, Range, User};
 
 /// Programs that are looked for.
 const PROGRAMS: [&str; 5] = ["slirp4netns", "mmdebstrap", "fuse-overlayfs", "squashfuse", "mksquashfs"];
-
-/// File systems by the number that the kernel gives them.
-const FILESYSTEMS: [(i64, &str); 20] = [
-    (0xef53, "ext4"),
-    (0x5846_5342, "xfs"),
-    (0x9123_683e, "btrfs"),
-    (0x2fc1_2fc1, "zfs"),
-    (0xf2f5_2010, "f2fs"),
-    (0x0102_1994, "tmpfs"),
-    (0x8584_58f6, "ramfs"),
-    (0x794c_7630, "overlay"),
-    (0x6969, "nfs"),
-    (0x0bd0_0bd0, "lustre"),
-    (0x4750_4653, "gpfs"),
-    (0x1983_0326, "beegfs"),
-    (0x00c3_6400, "ceph"),
-    (0xff53_4d42, "smb"),
-    (0xfe53_4d42, "smb"),
-    (0x0102_1997, "9p"),
-    (0x5346_414f, "afs"),
-    (0x6573_5546, "fuse"),
-    (0x7371_7368, "squashfs"),
-    (0xca45_1a4e, "bcachefs"),
-];
 
 /// Looks at what sandboxes need.
 pub async fn look(store: &Path, layers: &Path, scratch: &Path) -> Facts {
@@ -131,21 +106,17 @@ fn disk(what: &'static str, path: &Path) -> Disk {
         path: path.to_owned(),
         filesystem: Err(error.to_string()),
         free: 0,
+        files: None,
     };
     if let Err(error) = nix::unistd::access(&there, nix::unistd::AccessFlags::W_OK) {
         return fails(&format_args!("{} cannot be written to: {}", there.display(), io::Error::from(error)));
     }
-    let (kind, space) = match (statfs(&there), statvfs(&there)) {
-        (Ok(kind), Ok(space)) => (kind, space),
-        (Err(error), _) | (_, Err(error)) => return fails(&io::Error::from(error)),
-    };
-    let number = kind.filesystem_type().0;
-    let name = FILESYSTEMS
-        .iter()
-        .find(|(known, _)| *known == number)
-        .map_or_else(|| format!("file system {number:#x}"), |(_, name)| (*name).to_owned());
-    let free = space.blocks_available().saturating_mul(space.fragment_size());
-    Disk { what, path: path.to_owned(), filesystem: Ok(name), free }
+    match (FileSystem::of(&there), space(&there)) {
+        (Ok(found), Ok(room)) => {
+            Disk { what, path: path.to_owned(), filesystem: Ok(found), free: room.bytes, files: room.files }
+        }
+        (Err(error), _) | (_, Err(error)) => fails(&error),
+    }
 }
 
 /// The nearest folder above a path, or the path itself, that is there.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::Settings;
+use super::{Settings, slurm};
 
 /// The defaults, as the file that documents them.
 pub const DEFAULTS: &str = include_str!("default.toml");
@@ -83,13 +83,17 @@ pub fn parse(text: &str, path: &Path) -> Result<Settings, SettingsError> {
     let spanned = DeTable::parse(text).map_err(|error| refuse(error.span(), error.message().to_owned()))?;
     let mut merged: toml::Table =
         toml::from_str(DEFAULTS).expect("invariant: the embedded defaults are TOML, as a test pins");
-    check_keys(spanned.get_ref(), &merged, "", &|key, start, suggestion| {
+    // Pools have names of their own, and what is in them is as in the pool of the defaults.
+    let mut known = merged.clone();
+    slurm::name_pools(&mut known, spanned.get_ref());
+    check_keys(spanned.get_ref(), &known, "", &|key, start, suggestion| {
         let (line, column) = position(text, start);
         SettingsError::UnknownKey { path: path.to_owned(), line, column, key, suggestion }
     })?;
     // Read alone first: an error then has its place in this file.
     let given: toml::Table = toml::from_str(text).map_err(|error| refuse(error.span(), error.message().to_owned()))?;
     merge(&mut merged, given);
+    slurm::complete(&mut merged);
     let settings: Settings = merged.try_into().map_err(|error: toml::de::Error| {
         let message = error.to_string();
         let mut lines = message.lines().filter(|line| !line.is_empty());

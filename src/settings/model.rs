@@ -7,6 +7,7 @@ use longhaul_core::plan::HookPolicy;
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Deserializer};
 
+use super::slurm::SlurmSettings;
 use crate::units;
 
 /// All settings.
@@ -27,6 +28,8 @@ pub struct Settings {
     pub run: RunSettings,
     /// Leases.
     pub coordinator: CoordinatorSettings,
+    /// How Slurm is asked for workers.
+    pub slurm: SlurmSettings,
 }
 
 /// Where things are kept; `None` is `auto`.
@@ -181,7 +184,7 @@ impl Settings {
         if self.worker.spool_steps == 0 {
             return Err(("worker.spool_steps", "no step could be taken".to_owned()));
         }
-        Ok(())
+        self.slurm.check()
     }
 }
 
@@ -192,14 +195,23 @@ fn text<'de, D: Deserializer<'de>, T>(
     read(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
-fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Millis, D::Error> {
+pub(super) fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Millis, D::Error> {
     text(deserializer, |text| units::duration(&text))
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     text(deserializer, |text| units::size(&text))
 }
 
-fn auto_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+pub(super) fn auto_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     text(deserializer, |text| Ok(Some(text).filter(|text| text != "auto").map(PathBuf::from)))
+}
+
+pub(super) fn auto_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    text(deserializer, |text| Ok(Some(text).filter(|text| text != "auto")))
+}
+
+/// An empty text is none.
+pub(super) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    text(deserializer, |text| Ok(Some(text).filter(|text| !text.is_empty())))
 }

@@ -84,6 +84,7 @@ fn every_command_explains_itself() {
     let commands = [
         "",
         "run",
+        "preflight",
         "serve",
         "worker",
         "worker clean",
@@ -98,6 +99,17 @@ fn every_command_explains_itself() {
         "layers verify",
         "layers prune",
         "layers why",
+        "layers export",
+        "layers import",
+        "base",
+        "store",
+        "store verify",
+        "store backup",
+        "slurm",
+        "slurm script",
+        "slurm plan",
+        "slurm why",
+        "slurm resume",
         "lint",
         "doctor",
         "settings",
@@ -115,7 +127,22 @@ fn every_command_explains_itself() {
 fn every_top_level_command_has_an_example() {
     let home = Home::new();
     for command in [
-        "run", "serve", "worker", "status", "watch", "show", "export", "cancel", "layers", "lint", "doctor", "settings",
+        "run",
+        "preflight",
+        "serve",
+        "worker",
+        "status",
+        "watch",
+        "show",
+        "export",
+        "cancel",
+        "layers",
+        "base",
+        "store",
+        "slurm",
+        "lint",
+        "doctor",
+        "settings",
     ] {
         let help = home.run(&[command, "--help"]).stdout;
         assert!(help.contains("Examples:\n  longhaul "), "{command} has no example:\n{help}");
@@ -132,6 +159,8 @@ fn wrong_command_lines_are_code_2() {
         &["run", "bench", "--agent", "idle", "--samples", "0"],
         &["run", "bench", "--agent", "idle", "--time", "soon"],
         &["run", "bench", "--agent", "idle", "--store", "s", "--coordinator", "a"],
+        &["preflight"],
+        &["preflight", "bench", "--slurm", "--coordinator", "a"],
         &["worker"],
         &["serve", "--host", "x"],
     ] {
@@ -210,6 +239,91 @@ fn settings_are_printed_checked_and_strict() {
     assert_eq!(home.run(&["status"]).code, Some(3));
     let output = home.command(&["status"]).env("LONGHAUL_SETTINGS", "all.toml").output().unwrap();
     assert_eq!(output.status.code(), Some(5), "there is no store, and the settings are right");
+}
+
+#[test]
+fn tasks_in_quarantine_are_left_out_and_named() {
+    let home = Home::new();
+    home.benchmark();
+    home.file(
+        "bench/environments/calc_env/tasks/mean/task.json",
+        r#"{"id": "mean", "env_id": "calc", "description": "Find the mean.", "difficulty": "easy",
+            "success": {"mode": "program", "spec": {"program": "verifier.py::verify"}}}"#,
+    );
+    home.file("list.txt", "# by hand\ncalc_env/mean  # too slow\ncalc_env/gone\n");
+    let run = ["run", "bench", "--agent", "idle", "--dry-run", "--format", "json", "--quarantine"];
+    let with = |file: &str| home.run(&run.iter().copied().chain([file]).collect::<Vec<_>>());
+    let ran = with("list.txt");
+    let plan: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&plan["tasks"], &plan["quarantined"]),
+        (&serde_json::json!(["calc_env/sum"]), &serde_json::json!(["calc_env/mean"]))
+    );
+    assert_eq!(
+        ran.stderr,
+        "warning: in quarantine, and not in the benchmark: calc_env/gone\n\
+         left out, since they are in quarantine (1): calc_env/mean\n"
+    );
+    home.file("all.txt", "calc_env/mean\ncalc_env/sum\n");
+    home.file("wrong.txt", "calc_env/mean\n\nsum\n");
+    for (file, said) in [
+        ("all.txt", "all that can be run of what was asked for (2) is in quarantine"),
+        ("wrong.txt", "line 3: `sum` is no task: write ENV/TASK"),
+        ("nowhere.txt", "nowhere.txt cannot be read"),
+    ] {
+        let ran = with(file);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{file}");
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_preflight_that_finds_nothing_leaves_nothing_and_writes_over_nothing() {
+    let home = Home::new();
+    home.benchmark();
+    let preflight = |output: &str| {
+        let mut command = home.command(&["preflight", "bench", "--output", output]);
+        command.env("PATH", "/nonexistent").output().unwrap()
+    };
+    assert_eq!(preflight("found").status.code(), Some(4), "there is no Apptainer");
+    assert!(!home.path().join("found").exists());
+    home.file("before/sheet-1.png", "");
+    let refused = preflight("before");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(3), "{said}");
+    assert!(said.contains("before cannot be used\n  because: it is not empty: name another one"), "{said}");
+}
+
+/// A program that was unpacked with its image builds none, and takes no other's.
+#[test]
+fn the_base_image_beside_the_program_is_found_if_it_is_of_this_version() {
+    let home = Home::new();
+    let key = longhaul_apptainer::BaseDefinition::BuiltIn.key().unwrap();
+    let (program, mine) = (home.path().join("longhaul"), format!("base-{}.sif", key.short()));
+    std::fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
+    // Apptainer has to be found; what makes an image must not.
+    let apptainer = std::env::split_paths(&std::env::var_os("PATH").unwrap())
+        .map(|folder| folder.join("apptainer"))
+        .find(|program| program.is_file())
+        .expect("Apptainer is installed");
+    std::fs::create_dir(home.path().join("bin")).unwrap();
+    std::os::unix::fs::symlink(apptainer, home.path().join("bin/apptainer")).unwrap();
+    let base = |more: &[&str]| {
+        let mut command = Command::new(&program);
+        let place = ["base", "--layers", "layers", "--scratch", "scratch"];
+        command.args(place.iter().chain(more)).current_dir(home.path()).env_clear().env("HOME", home.path());
+        command.env("PATH", home.path().join("bin")).output().unwrap()
+    };
+    home.file("base-000000000000.sif", "of another version");
+    assert_eq!(base(&[]).status.code(), Some(4), "nothing makes an image here");
+    home.file(&mine, "an image");
+    let found = base(&[]);
+    let said = String::from_utf8(found.stdout).unwrap();
+    assert!(said.ends_with(&format!("/{mine}\n")), "{said}{}", String::from_utf8_lossy(&found.stderr));
+    let copied = base(&["--beside", "elsewhere"]);
+    assert_eq!(String::from_utf8(copied.stdout).unwrap(), format!("{mine}\n"));
+    let other = base(&["--base", "docker://x/y", "--beside", "elsewhere"]);
+    assert_eq!(other.status.code(), Some(2), "{}", String::from_utf8_lossy(&other.stderr));
 }
 
 #[test]
@@ -301,6 +415,12 @@ fn a_coordinator_serves_a_store_and_stops_in_order() {
     assert_eq!(taken.code, Some(4), "{}", taken.stderr);
     assert!(taken.stderr.contains("hint: another program listens there"), "{}", taken.stderr);
     assert_eq!(home.run(&["show", "latest", "--store", "results"]).code, Some(3), "there is no run yet");
+    for args in [&["store", "verify", "results"] as &[&str], &["store", "backup", "results", "copy"]] {
+        let refused = home.run(args);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(5), ""), "{}", refused.stderr);
+        let holder = format!("is in use by process {}", server.id());
+        assert!(refused.stderr.contains(&holder) && refused.stderr.contains("hint: stop that"), "{}", refused.stderr);
+    }
 
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -310,4 +430,108 @@ fn a_coordinator_serves_a_store_and_stops_in_order() {
     let ran = home.run(&["status", "--store", "results", "--format", "json"]);
     let status: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(status["live"], false);
+}
+
+#[test]
+fn a_store_is_checked_and_copied_and_damage_is_code_5() {
+    let home = Home::new();
+    assert_eq!(home.run(&["store", "verify", "results"]).code, Some(5), "there is none");
+    let mut server = home.command(&["serve", "--store", "results"]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(&home.path().join("results/access/local.json"));
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+
+    let ran = home.run(&["store", "verify", "results"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.ends_with(" 0 findings\n"), "{}", ran.stdout);
+    assert_eq!(home.run(&["store", "backup", "results", "copy"]).code, Some(0));
+    let again = home.run(&["store", "backup", "results", "copy"]);
+    assert_eq!(again.code, Some(5), "{}", again.stderr);
+    assert!(again.stderr.contains("hint: name a folder that is not there yet"), "{}", again.stderr);
+    let ran = home.run(&["store", "verify", "copy", "--format", "json"]);
+    let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &said["sound"], &said["records"]["meta"]), (Some(0), &true.into(), &2.into()), "{said}");
+
+    // A manifest whose first record is broken, with whole ones after it.
+    let manifest = std::fs::read_dir(home.path().join("results/db"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.file_name().unwrap().to_string_lossy().starts_with("MANIFEST-"))
+        .unwrap();
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    bytes[8] ^= 0x40;
+    std::fs::write(&manifest, bytes).unwrap();
+    let ran = home.run(&["store", "verify", "results"]);
+    assert_eq!(ran.code, Some(5), "{}{}", ran.stdout, ran.stderr);
+}
+
+#[test]
+fn layers_are_carried_only_as_whole_files_of_layers() {
+    let home = Home::new();
+    assert_eq!(home.run(&["layers", "export", "-o", "x"]).code, Some(2), "a benchmark or a run");
+    assert_eq!(home.run(&["layers", "export", "bench", "--run", "latest", "-o", "x"]).code, Some(2));
+    let missing = home.run(&["layers", "import", "nothing", "--layers", "layers"]);
+    assert_eq!((missing.code, missing.stdout.as_str()), (Some(3), ""), "{}", missing.stderr);
+    home.file("notes.txt", "these are no layers\n");
+    insta::assert_snapshot!(home.fails(&["layers", "import", "notes.txt", "--layers", "layers"]));
+    let left = |folder: &str| std::fs::read_dir(home.path().join(folder)).unwrap().count();
+    assert_eq!((left("layers"), left("layers/images")), (2, 0), "a lock and the folder of images");
+    let ran = home.run(&["layers", "ls", "--layers", "layers", "--format", "json"]);
+    assert!(ran.stdout.contains("\"layers\": []"), "{}", ran.stdout);
+}
+
+#[test]
+fn layers_of_a_run_that_is_not_there_are_code_3_and_of_no_store_code_5() {
+    let home = Home::new();
+    home.benchmark();
+    let from = ["run", "bench", "--agent", "idle", "--dry-run", "--layers-from", "latest", "--store", "results"];
+    let ran = home.run(&from);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(5), ""), "{}", ran.stderr);
+    let mut server = home.command(&["serve", "--store", "results"]).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(&home.path().join("results/access/local.json"));
+    let ran = home.run(&from);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{}", ran.stderr);
+    assert!(ran.stderr.contains("there is no run `latest`"), "{}", ran.stderr);
+    // A store that is named has to be there: else what its runs stand on would be removed.
+    let prune = ["layers", "prune", "--to", "1B", "--layers", "layers", "--store"];
+    assert_eq!(home.run(&[&prune[..], &["nowhere"]].concat()).code, Some(5));
+    assert_eq!(home.run(&[&prune[..], &["results"]].concat()).code, Some(0));
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
+/// The script is shown whole, with the pool's own settings and no secret; what cannot be a
+/// script is said at once.
+#[test]
+fn a_batch_script_is_shown_and_a_pool_that_gives_none_is_refused() {
+    let home = Home::new();
+    let settings = |pool: &str| {
+        home.file("slurm.toml", &format!("[slurm.pools.short]\ncpus = 3\n{pool}\n"));
+        home.path().join("slurm.toml").display().to_string()
+    };
+    let shown = home.run(&["slurm", "script", "--settings", &settings("partition = \"fast\""), "--store", "/shared/s"]);
+    assert_eq!((shown.code, shown.stderr.as_str()), (Some(0), ""));
+    for line in [
+        "#SBATCH --partition=fast",
+        "#SBATCH --cpus-per-task=3",
+        "#SBATCH --mem=16384M",
+        "#SBATCH --time=240",
+        "#SBATCH --array=0-7",
+        "#SBATCH --signal=B:TERM@120",
+        "#SBATCH --output=/shared/s/logs/allocation-%A_%a.out",
+    ] {
+        assert!(shown.stdout.lines().any(|shown| shown == line), "no {line} in\n{}", shown.stdout);
+    }
+    assert!(shown.stdout.contains("'--coordinator' '/shared/s/access/access.json'"), "{}", shown.stdout);
+
+    let wrong = settings("partition = \"a\\n#SBATCH --uid=0\"");
+    let refused = home.run(&["slurm", "script", "--settings", &wrong, "--store", "/shared/s"]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the pool short") && refused.stderr.contains("hint:"), "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+    let unknown = home.run(&["slurm", "script", "--settings", &settings("partitions = \"x\""), "--store", "/s"]);
+    assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("did you mean `slurm.pools.short.partition`?"), "{}", unknown.stderr);
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::Small;
 use crate::benchmark::{
-    Agent, Depth, HookPolicies, Limits, MemoryBlobs, OnRefusal, PlanError, Planned, Request, plan, preview,
+    Agent, Depth, Extent, HookPolicies, Limits, MemoryBlobs, OnRefusal, PlanError, Planned, Request, plan, preview,
 };
 
 struct Frozen {
@@ -68,6 +68,8 @@ fn freeze_with(
         hook_policies: &policies,
         seed: 7,
         on_refusal: OnRefusal::Fail,
+        layers_from: None,
+        extent: Extent::Whole,
     };
     change(&mut request);
     let mut blobs = MemoryBlobs::default();
@@ -318,6 +320,28 @@ fn envs_beyond_a_container_are_refused_by_name_before_anything_runs() {
         shown.iter().map(|env| (env.tasks, env.refused.is_some())).collect::<Vec<_>>(),
         [(1, true), (1, false), (1, true)]
     );
+}
+
+#[test]
+fn an_episode_that_is_only_to_start_exports_and_verifies_nothing_and_starts_the_same() {
+    let small = Small::new();
+    small.write_task("paint_env", "draw_line", |spec| {
+        spec["hooks"]["post_task"] = json!("/workspace/tasks/draw_line/export.sh");
+        spec["post_task_settle_sec"] = json!(9);
+    });
+    let whole = freeze(&small).task(0);
+    assert_eq!((whole.post_task.is_some(), whole.export_settle), (true, Millis(9000)));
+    let start = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |request| request.extent = Extent::Start);
+    let start = start.unwrap().task(0);
+    assert_eq!((&start.post_task, start.export_settle), (&None, Millis(0)));
+    assert!(matches!(start.scoring, Scoring::None { .. }));
+    let same = TaskPlan {
+        post_task: start.post_task.clone(),
+        export_settle: start.export_settle,
+        scoring: start.scoring.clone(),
+        ..whole
+    };
+    assert_eq!(start, same);
 }
 
 #[test]

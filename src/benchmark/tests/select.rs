@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Small;
-use crate::benchmark::{Depth, Selected, Selection, select};
+use crate::benchmark::{Depth, Selected, Selection, parse_quarantine, select};
 
 fn small() -> Small {
     let small = Small::new();
@@ -61,6 +61,24 @@ fn filters_narrow_together() {
 }
 
 #[test]
+fn what_is_in_quarantine_is_left_out_before_the_limit_and_a_name_that_is_nowhere_is_told() {
+    let quarantine = parse_quarantine("calc_env/sum_up  # slow\npaint_env/draw_lime\n").unwrap();
+    let selection = Selection { envs: all(&["calc_env"]), limit: Some(1), quarantine, ..Selection::default() };
+    let mut selected = pick(&selection).unwrap();
+    assert_eq!(selected.tasks.remove(0).to_string(), "calc_env/draw_line");
+    assert_eq!(selected.quarantined.iter().map(ToString::to_string).collect::<Vec<_>>(), ["calc_env/sum_up"]);
+    let selection = Selection { limit: Some(1), shuffle: Some(1), tasks: all(&["calc_env/*"]), ..selection };
+    assert_eq!(names(&selection), ["calc_env/draw_line"]);
+    let [(name, hint)] = selected.unknown.as_slice() else { panic!("{:?}", selected.unknown) };
+    assert_eq!(
+        (name.to_string().as_str(), hint.as_str()),
+        ("paint_env/draw_lime", "; did you mean `paint_env/draw_line`?")
+    );
+    let said = pick(&Selection { tasks: all(&["calc_env/sum_up"]), ..selection }).unwrap_err();
+    assert!(said.contains("no task is left: all that can be run of what was asked for (1) is in quarantine"), "{said}");
+}
+
+#[test]
 fn a_shuffled_order_is_the_same_everywhere_and_for_any_subset() {
     let order =
         |seed, envs: &[&str]| names(&Selection { shuffle: Some(seed), envs: all(envs), ..Selection::default() });
@@ -82,13 +100,27 @@ fn what_picks_nothing_says_why() {
             Selection { tasks: all(&["draw_line"]), ..Selection::default() },
             "`calc_env/draw_line`, `paint_env/draw_line`",
         ),
+        (
+            Selection { tasks: all(&["paint_env/sing"]), ..Selection::default() },
+            "no task matches `paint_env/sing`; `paint_env` has 4 tasks: `draw_line`, `erase_all`, `fill_shape`, ...; \
+             splits: test (3), train (1)",
+        ),
+        (
+            Selection { tasks: all(&["film_env/cut"]), ..Selection::default() },
+            "`film_env/cut`; the benchmark has 2 envs: `calc_env`, `paint_env`; splits: test (3), train (1)",
+        ),
+        (
+            Selection { tasks: all(&["cals_env/everything_at_once"]), ..Selection::default() },
+            "; there is no env `cals_env`; did you mean `calc_env`?; splits: ",
+        ),
+        (Selection { envs: all(&["film*"]), ..Selection::default() }, "; the benchmark has 2 envs: `calc_env`"),
         (Selection { tasks: all(&["[/x"]), ..Selection::default() }, "is no pattern of task"),
         (Selection { envs: all(&["pain_env"]), ..Selection::default() }, "did you mean `paint_env`?"),
         (Selection { difficulties: all(&["mad"]), ..Selection::default() }, "has the difficulty `mad`"),
         (Selection { tags: all(&["mad"]), ..Selection::default() }, "has the tag `mad`"),
         (
             Selection { split: Some("train".to_owned()), envs: all(&["calc_env"]), ..Selection::default() },
-            "no task is in all of the split",
+            "no task is in all of the split, the envs and the patterns that were asked for; splits: test (3), train (1)",
         ),
     ];
     for (selection, words) in cases {

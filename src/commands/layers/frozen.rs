@@ -10,7 +10,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::plan::{EnvPlan, HookPolicy, Tree, TreeNode};
 use serde::de::DeserializeOwned;
 
-use crate::benchmark::{Agent, BlobError, Blobs, HookPolicies, Limits, OnRefusal, Planned, Request, plan};
+use crate::benchmark::{Agent, BlobError, Blobs, Extent, HookPolicies, Limits, OnRefusal, Planned, Request, plan};
 use crate::commands::run::Picked;
 use crate::error::CliError;
 use crate::output;
@@ -57,6 +57,8 @@ impl Frozen {
             hook_policies: policies,
             seed: 0,
             on_refusal: OnRefusal::PassOver,
+            layers_from: None,
+            extent: Extent::Start,
         };
         let planned: Planned =
             plan(&picked.benchmark, &request, &mut frozen).map_err(|error| CliError::Plan(Box::new(error)))?;

@@ -1,12 +1,16 @@
 //! `longhaul layers`: the layer folder, without a coordinator.
 
 mod build;
+mod carry;
+mod cited;
 mod frozen;
 mod stack;
 mod why;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+pub(crate) use cited::{Cited, layers_from};
 use longhaul_apptainer::layers::{Bound, LayerContent, LayerManifest, LayerStore};
 use longhaul_core::digest::Digest;
 use longhaul_core::time::Millis;
@@ -32,12 +36,18 @@ pub async fn layers(args: LayersArgs, settings: &Settings) -> Result<(), CliErro
         LayersCommand::Ls { layers, format } => list(&open(layers.as_deref(), settings)?, format),
         LayersCommand::Build { pick, hook_policy, place } => build::build(&pick, &hook_policy, &place, settings).await,
         LayersCommand::Verify { layers, format } => verify(&open(layers.as_deref(), settings)?, format).await,
-        LayersCommand::Prune { layers, to } => {
+        LayersCommand::Prune { layers, stores, cited, to } => {
             let limit = to.unwrap_or(settings.layers.size_limit);
-            prune(&open(layers.as_deref(), settings)?, limit)
+            let kept = if cited { None } else { Some(Cited::of_stores(&stores, settings).await?) };
+            prune(&open(layers.as_deref(), settings)?, limit, kept.as_ref())
         }
-        LayersCommand::Why { pick, hook_policy, place, format } => {
-            why::why(&pick, &hook_policy, &place, settings, format).await
+        LayersCommand::Export(args) => carry::export(&args, settings).await,
+        LayersCommand::Import { file, layers, format } => {
+            carry::import(&open(layers.as_deref(), settings)?, &file, format).await
+        }
+        LayersCommand::Why { pick, hook_policy, store, place, format } => {
+            let cited = Cited::of_stores(store.as_slice(), settings).await?;
+            why::why(&pick, &hook_policy, &place, &cited, settings, format).await
         }
     }
 }
@@ -126,17 +136,24 @@ async fn verify(store: &LayerStore, format: Format) -> Result<(), CliError> {
     if damaged.is_empty() { Ok(()) } else { Err(CliError::LayersDamaged { count: damaged.len() }) }
 }
 
-fn prune(store: &LayerStore, limit: u64) -> Result<(), CliError> {
+fn prune(store: &LayerStore, limit: u64, cited: Option<&Cited>) -> Result<(), CliError> {
     if limit == 0 {
         output::note("no limit is set: nothing is removed (see --to and the setting layers.size_limit)");
         return Ok(());
     }
-    let pruned = store.prune(Bound::Bytes(limit)).map_err(failed)?;
+    let pruned = store.prune(Bound::Bytes(limit), &cited.map_or_else(BTreeSet::new, Cited::keys)).map_err(failed)?;
     output::note(&format!(
         "{} layers removed, {} freed; {} more would have had to go and are in use",
         pruned.removed.len(),
         units::show_size(pruned.freed),
         pruned.in_use.len()
     ));
+    if let Some(cited) = cited.filter(|_| !pruned.cited.is_empty()) {
+        output::note(&output::escape(&format!(
+            "{} more are kept, since runs stand on them in {} (--cited removes those too)",
+            pruned.cited.len(),
+            cited.places.join(", ")
+        )));
+    }
     Ok(())
 }

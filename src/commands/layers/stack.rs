@@ -46,6 +46,7 @@ mod tests {
             reset: None,
             files: Digest::of(b"files"),
             hook_policy: longhaul_core::plan::HookPolicy::Strict,
+            pins: Vec::new(),
         }
     }
 

@@ -1,12 +1,14 @@
 //! `longhaul layers why`: which layers envs need, and if one is not there, what differs from
-//! the nearest one that is.
+//! the nearest one that is; and which runs stood on it.
 
-use longhaul_apptainer::layers::LayerStore;
+use longhaul_apptainer::layers::{LayerContent, LayerManifest, LayerStore};
+use longhaul_core::digest::Digest;
 use longhaul_worker::sandbox::Driver;
 use longhaul_worker::sandbox::container::layer_inputs;
 use serde_json::json;
 
 use super::build::driver;
+use super::cited::Cited;
 use super::failed;
 use super::frozen::Frozen;
 use super::stack::needed;
@@ -21,6 +23,7 @@ pub(super) async fn why(
     args: &PickArgs,
     policies: &[String],
     place: &LayerPlaceArgs,
+    cited: &Cited,
     settings: &Settings,
     format: Format,
 ) -> Result<(), CliError> {
@@ -48,6 +51,15 @@ pub(super) async fn why(
                 paint("missing", Tone::Warn, colours)
             };
             text.extend([&escape_line(&env.name), " ", layer.kind.name(), " ", &layer.key.short(), ": ", &state, "\n"]);
+            if let Some(content) = there.as_ref().and_then(content) {
+                text.extend(["  its content is ", &content.short(), "\n"]);
+            }
+            let runs = cited.runs(&layer.key);
+            if let Some(last) = runs.last() {
+                let more = runs.len() - 1;
+                let others = if more > 0 { format!(" and {more} before it") } else { String::new() };
+                text.extend(["  run ", last, &others, " stood on it: --layers-from uses it again, prune keeps it\n"]);
+            }
             if there.is_none() {
                 match &nearest {
                     None => text.push_str("  no layer of this kind was ever built for this env here\n"),
@@ -64,6 +76,8 @@ pub(super) async fn why(
                 "kind": layer.kind,
                 "key": layer.key,
                 "there": there.is_some(),
+                "content": there.as_ref().and_then(content),
+                "cited_by": runs,
                 "inputs": inputs,
                 "nearest": nearest.as_ref().map(|(manifest, differing)| json!({
                     "key": manifest.key,
@@ -77,4 +91,12 @@ pub(super) async fn why(
         Format::Json => output::json(&rows),
     }
     .map_err(CliError::Output)
+}
+
+/// The digest of a layer's file, if it has one.
+fn content(manifest: &LayerManifest) -> Option<Digest> {
+    match manifest.content {
+        LayerContent::File { digest, .. } => Some(digest),
+        LayerContent::Rerun { .. } => None,
+    }
 }

@@ -29,6 +29,7 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview]) -> serde_json::Value {
         "episodes": wanted.episodes(),
         "tasks": wanted.picked.tasks,
         "refused": wanted.picked.refused.iter().map(|(task, reason)| json!({ "task": task, "reason": reason })).collect::<Vec<_>>(),
+        "quarantined": wanted.picked.quarantined,
         "agents": wanted.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
         "samples": wanted.samples,
         "envs": envs.iter().map(|env| json!({
@@ -63,11 +64,12 @@ fn as_text(wanted: &Wanted, envs: &[EnvPreview], args: &RunArgs, settings: &Sett
         format!("budget   steps: {steps}; time: {}", show_duration(limits.time)),
         format!("attempts at most {} that end in a fault of their own", wanted.retry.max_attempts),
     ];
-    match &args.coordinator {
+    let venue = &args.venue;
+    match &venue.coordinator {
         Some(access) => lines.push(format!("where    the coordinator of {}", access.display())),
         None => {
-            lines.push(format!("store    {}", places::store(args.store.as_deref(), settings)?.display()));
-            lines.push(format!("layers   {}", places::layers(args.place.layers.as_deref(), settings)?.display()));
+            lines.push(format!("store    {}", places::store(venue.store.as_deref(), settings)?.display()));
+            lines.push(format!("layers   {}", places::layers(venue.place.layers.as_deref(), settings)?.display()));
         }
     }
     lines.push(String::new());

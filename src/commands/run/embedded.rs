@@ -15,11 +15,10 @@ use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::pick::Wanted;
-use super::{report, submit};
-use crate::cli::RunArgs;
+use super::{Hosting, report, submit};
 use crate::client::{Client, Source};
 use crate::commands::serve;
-use crate::commands::worker::{Machine, machine};
+use crate::commands::worker::{Machine, THIS_PROGRAM, machine};
 use crate::error::CliError;
 use crate::follow::follow;
 use crate::output;
@@ -34,19 +33,17 @@ const LOG_LINES: usize = 15;
 
 pub(super) async fn run(
     wanted: Wanted,
-    args: &RunArgs,
-    settings: &Settings,
-    file: Option<&Path>,
+    hosting: &Hosting<'_>,
     signals: &mut Signals,
 ) -> Result<v1::RunSummary, CliError> {
     // What the machine lacks is said before anything is stored.
-    let machine = machine(&args.place, settings).await?;
-    let config = serve::config(args.store.as_deref(), None, settings)?;
+    let machine = machine(&hosting.venue.place, hosting.settings).await?;
+    let config = serve::config(hosting.venue.store.as_deref(), None, hosting.settings)?;
     let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
     for warning in coordinator.warnings() {
         output::note(&format!("warning: {warning}"));
     }
-    let outcome = with_coordinator(&coordinator, wanted, args, settings, file, signals, &machine).await;
+    let outcome = with_coordinator(&coordinator, wanted, hosting, signals, &machine).await;
     // A coordinator that failed is the reason for whatever else went wrong.
     coordinator.stop().await.map_err(CliError::Actor)?;
     outcome
@@ -55,9 +52,7 @@ pub(super) async fn run(
 async fn with_coordinator(
     coordinator: &Coordinator,
     wanted: Wanted,
-    args: &RunArgs,
-    settings: &Settings,
-    file: Option<&Path>,
+    hosting: &Hosting<'_>,
     signals: &mut Signals,
     machine: &Machine,
 ) -> Result<v1::RunSummary, CliError> {
@@ -81,10 +76,7 @@ async fn with_coordinator(
     };
     let interrupted = || {
         output::note(&how_to_look(run, coordinator));
-        let store = coordinator.reader().path().display();
-        output::note(&format!(
-            "its open episodes go on with the next run on this store, unless: longhaul cancel {run} --store {store}"
-        ));
+        output::note(&how_to_go_on(run, coordinator));
     };
     // Minutes, the first time; what it finds is for the worker.
     let image = tokio::select! {
@@ -95,7 +87,7 @@ async fn with_coordinator(
         }
     };
     tracing::debug!(image = %image.path.display(), "the base image is there");
-    let mut worker = Worker::start(coordinator, run, args, file)?;
+    let mut worker = Worker::start(coordinator, run, hosting)?;
     let id = run.to_string();
     let outcome = tokio::select! {
         summary = follow(&client, &id) => summary,
@@ -106,12 +98,12 @@ async fn with_coordinator(
             Err(CliError::Interrupted)
         }
     };
-    worker.stop(settings, signals).await;
+    worker.stop(hosting.settings, signals).await;
     match outcome {
         Ok(summary) => {
             let source = Source::Stored(coordinator.reader().clone());
             let place = coordinator.reader().path().display().to_string();
-            report(&source, &summary, args.format, &place).await?;
+            report(&source, &summary, hosting.reporting, &place).await?;
             output::note(&how_to_look(run, coordinator));
             Ok(summary)
         }
@@ -122,7 +114,12 @@ async fn with_coordinator(
     }
 }
 
-fn how_to_look(run: RunId, coordinator: &Coordinator) -> String {
+pub(super) fn how_to_go_on(run: RunId, coordinator: &Coordinator) -> String {
+    let store = coordinator.reader().path().display();
+    format!("its open episodes go on with the next run on this store, unless: longhaul cancel {run} --store {store}")
+}
+
+pub(super) fn how_to_look(run: RunId, coordinator: &Coordinator) -> String {
     let store = coordinator.reader().path().display();
     format!("look at it with: longhaul show {run} --store {store}")
 }
@@ -139,7 +136,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn start(coordinator: &Coordinator, run: RunId, args: &RunArgs, file: Option<&Path>) -> Result<Self, CliError> {
+    fn start(coordinator: &Coordinator, run: RunId, hosting: &Hosting<'_>) -> Result<Self, CliError> {
+        let venue = hosting.venue;
         let folder = coordinator.reader().path().join("logs");
         let failed = |path: &Path, doing| {
             let path = path.to_owned();
@@ -149,26 +147,27 @@ impl Worker {
         let log = folder.join(format!("worker-{run}.log"));
         let stderr: File =
             OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(failed(&log, "opened"))?;
-        let program = std::env::current_exe().map_err(failed(Path::new("this program"), "found"))?;
-        let mut command = Command::new(&program);
+        // The build that runs now: the base image may take minutes, and the file may be replaced.
+        let mut command = Command::new(THIS_PROGRAM);
+        command.arg0("longhaul");
         command.args(["-v", "worker", "--tethered", "--coordinator"]).arg(coordinator.local_access());
-        if let Some(file) = file {
+        if let Some(file) = hosting.file {
             command.arg("--settings").arg(file);
         }
-        if let Some(slots) = args.slots {
+        if let Some(slots) = venue.slots {
             command.arg("--slots").arg(slots.to_string());
         }
-        if let Some(layers) = &args.place.layers {
+        if let Some(layers) = &venue.place.layers {
             command.arg("--layers").arg(layers);
         }
-        if let Some(base) = &args.place.base {
+        if let Some(base) = &venue.place.base {
             command.arg("--base").arg(base);
         }
-        if let Some(scratch) = &args.place.scratch {
+        if let Some(scratch) = &venue.place.scratch {
             command.arg("--scratch").arg(scratch);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr).process_group(0);
-        let mut child = command.spawn().map_err(failed(&program, "started"))?;
+        let mut child = command.spawn().map_err(failed(Path::new(THIS_PROGRAM), "started"))?;
         let tether = child.stdin.take();
         Ok(Self { child, _tether: tether, log })
     }

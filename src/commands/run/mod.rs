@@ -1,17 +1,22 @@
 //! `longhaul run`: from a benchmark to verdicts.
 
+mod cluster;
 mod dry;
 mod embedded;
 mod pick;
 mod submit;
 
+use std::path::Path;
+
 use longhaul_proto::v1;
 use serde_json::json;
 
-pub(crate) use pick::{Picked, hook_policies, pick};
+pub(crate) use pick::{Picked, Wanted, default_name, hook_policies, on_refusal, pick};
 
-use crate::cli::RunArgs;
+use crate::cli::{RunArgs, VenueArgs};
 use crate::client::{Client, Source};
+use crate::commands::layers;
+use crate::commands::preflight::Preflight;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::follow::follow;
@@ -20,56 +25,120 @@ use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
 
+/// What is made of a run that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reporting<'a> {
+    /// Verdicts, on stdout.
+    Verdicts(Format),
+    /// Which tasks started, on stdout and as files.
+    Starts(&'a Preflight),
+}
+
+/// Where a run runs, and what is made of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hosting<'a> {
+    /// Where.
+    pub(crate) venue: &'a VenueArgs,
+    /// Whether it is left to a coordinator once it is submitted.
+    pub(crate) detach: bool,
+    /// What is made of it.
+    pub(crate) reporting: Reporting<'a>,
+    /// All settings.
+    pub(crate) settings: &'a Settings,
+    /// The file that they are from.
+    pub(crate) file: Option<&'a Path>,
+}
+
 /// Runs what is asked for.
 ///
 /// # Errors
 ///
 /// An input is wrong, the machine lacks something, the store or the coordinator refuses,
 /// or a signal came.
-pub async fn run(args: RunArgs, settings: &Settings, file: Option<&std::path::Path>) -> Result<Exit, CliError> {
-    let wanted = pick::Wanted::read(&args, settings)?;
+pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
+    let mut wanted = Wanted::read(&args, settings)?;
+    if let Some(run) = &args.layers_from {
+        wanted.layers_from = Some(layers::layers_from(run, &args.venue, &wanted.picked, settings).await?);
+    }
     if args.dry_run {
         dry::show(&wanted, &args, settings)?;
         return Ok(Exit::Success);
     }
-    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
-    let summary = match &args.coordinator {
-        None => embedded::run(wanted, &args, settings, file, &mut signals).await?,
-        Some(access) => {
-            let client = Client::open(access).await?;
-            let run = submit::submit(&client, wanted).await?;
-            if args.detach {
-                output::data(&format!("{run}\n")).map_err(CliError::Output)?;
-                output::note(&format!("follow it with: longhaul watch {run} --coordinator {}", access.display()));
-                return Ok(Exit::Success);
-            }
-            let run = run.to_string();
-            let summary = tokio::select! {
-                summary = follow(&client, &run) => summary?,
-                () = signals.next() => {
-                    output::note(&format!(
-                        "the run goes on; follow it with: longhaul watch {run} --coordinator {}\n\
-                         stop it with: longhaul cancel {run} --coordinator {}",
-                        access.display(),
-                        access.display()
-                    ));
-                    return Err(CliError::Interrupted);
-                }
-            };
-            let status = client.control.clone().status(longhaul_proto::v1::StatusRequest {}).await;
-            let place = status.map_err(client.refused("say its status"))?.into_inner().store_path;
-            report(&Source::Live(Box::new(client)), &summary, args.format, &place).await?;
-            summary
-        }
-    };
-    if args.fail_on_fault && summary.faulted > 0 {
-        return Err(CliError::Faulted { count: summary.faulted, run: summary.run_id });
-    }
-    Ok(Exit::Success)
+    let reporting = Reporting::Verdicts(args.format);
+    let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
+    let summary = Box::pin(host(wanted, &hosting)).await?;
+    settled(summary.as_ref(), args.fail_on_fault)
 }
 
-/// The result of a run on stdout: verdicts, layers, and where all of it is kept.
-async fn report(source: &Source, summary: &v1::RunSummary, format: Format, place: &str) -> Result<(), CliError> {
+/// How the command ends once a run has ended, or was left to its coordinator.
+pub(crate) fn settled(summary: Option<&v1::RunSummary>, fail_on_fault: bool) -> Result<Exit, CliError> {
+    match summary {
+        Some(run) if fail_on_fault && run.faulted > 0 => {
+            Err(CliError::Faulted { count: run.faulted, run: run.run_id.clone() })
+        }
+        _ => Ok(Exit::Success),
+    }
+}
+
+/// Brings a run to its end and reports it; nothing is known of the end of one that is left
+/// to its coordinator.
+pub(crate) async fn host(wanted: Wanted, hosting: &Hosting<'_>) -> Result<Option<v1::RunSummary>, CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
+    match &hosting.venue.coordinator {
+        None if hosting.venue.slurm => cluster::run(wanted, hosting, &mut signals).await.map(Some),
+        None => embedded::run(wanted, hosting, &mut signals).await.map(Some),
+        Some(access) => elsewhere(wanted, hosting, access, &mut signals).await,
+    }
+}
+
+/// By a coordinator that runs already.
+async fn elsewhere(
+    wanted: Wanted,
+    hosting: &Hosting<'_>,
+    access: &Path,
+    signals: &mut Signals,
+) -> Result<Option<v1::RunSummary>, CliError> {
+    let client = Client::open(access).await?;
+    let run = submit::submit(&client, wanted).await?;
+    if hosting.detach {
+        output::data(&format!("{run}\n")).map_err(CliError::Output)?;
+        output::note(&format!("follow it with: longhaul watch {run} --coordinator {}", access.display()));
+        return Ok(None);
+    }
+    let run = run.to_string();
+    let summary = tokio::select! {
+        summary = follow(&client, &run) => summary?,
+        () = signals.next() => {
+            output::note(&format!(
+                "the run goes on; follow it with: longhaul watch {run} --coordinator {}\n\
+                 stop it with: longhaul cancel {run} --coordinator {}",
+                access.display(),
+                access.display()
+            ));
+            return Err(CliError::Interrupted);
+        }
+    };
+    let status = client.control.clone().status(v1::StatusRequest {}).await;
+    let place = status.map_err(client.refused("say its status"))?.into_inner().store_path;
+    report(&Source::Live(Box::new(client)), &summary, hosting.reporting, &place).await?;
+    Ok(Some(summary))
+}
+
+/// The result of a run, where its coordinator or its store still is.
+async fn report(
+    source: &Source,
+    summary: &v1::RunSummary,
+    reporting: Reporting<'_>,
+    place: &str,
+) -> Result<(), CliError> {
+    match reporting {
+        Reporting::Verdicts(format) => verdicts(source, summary, format, place).await,
+        Reporting::Starts(preflight) => preflight.report(source, summary, place).await,
+    }
+}
+
+/// Verdicts and layers on stdout, and where all of it is kept.
+async fn verdicts(source: &Source, summary: &v1::RunSummary, format: Format, place: &str) -> Result<(), CliError> {
     let run = longhaul_proto::convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     // The store's record has more than what a follower is told.
     let summary = &source.run(&summary.run_id).await?;

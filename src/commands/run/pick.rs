@@ -1,12 +1,13 @@
 //! What a command line asks to be run, read and checked before anything starts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use longhaul_core::ids::TaskName;
 use longhaul_core::plan::RetryPolicy;
 
 use crate::benchmark::{
-    Agent, Benchmark, Depth, HookPolicies, Limits, OnRefusal, PolicyError, SelectError, Selection, select,
+    Agent, Benchmark, Depth, Extent, HookPolicies, LayersFrom, Limits, OnRefusal, PolicyError, Quarantine, SelectError,
+    Selected, Selection, parse_quarantine, select,
 };
 use crate::cli::{PickArgs, RunArgs, Unfit};
 use crate::error::CliError;
@@ -25,6 +26,8 @@ pub(crate) struct Picked {
     pub(crate) tasks: Vec<TaskName>,
     /// What was asked for and cannot be read, with the reason.
     pub(crate) refused: Vec<(TaskName, String)>,
+    /// What was asked for and is in quarantine.
+    pub(crate) quarantined: Vec<TaskName>,
 }
 
 /// Reads the benchmark and picks tasks of it.
@@ -40,6 +43,7 @@ pub(crate) fn pick(args: &PickArgs) -> Result<Picked, CliError> {
         envs: args.envs.clone(),
         difficulties: args.difficulties.clone(),
         tags: args.tags.clone(),
+        quarantine: quarantine(&args.quarantine)?,
         shuffle: args.shuffle,
         limit: args.limit,
     };
@@ -51,11 +55,39 @@ pub(crate) fn pick(args: &PickArgs) -> Result<Picked, CliError> {
         let more = selected.refused.len() - REFUSED_SHOWN;
         output::note(&format!("warning: {more} more tasks are left out; `longhaul lint` shows why"));
     }
+    for (task, hint) in &selected.unknown {
+        output::note(&output::escape(&format!("warning: in quarantine, and not in the benchmark: {task}{hint}")));
+    }
+    if !selected.quarantined.is_empty() {
+        let names: Vec<String> =
+            selected.quarantined.iter().map(|task| output::escape_line(&task.to_string())).collect();
+        output::note(&format!("left out, since they are in quarantine ({}): {}", names.len(), names.join(", ")));
+    }
     if selected.tasks.is_empty() {
         let reason = "every task that was asked for is refused".to_owned();
         return Err(CliError::Plan(Box::new(SelectError::Nothing { reason })));
     }
-    Ok(Picked { benchmark, tasks: selected.tasks, refused: selected.refused })
+    let Selected { tasks, refused, quarantined, .. } = selected;
+    Ok(Picked { benchmark, tasks, refused, quarantined })
+}
+
+/// Reads lists of tasks that are to be left out.
+fn quarantine(files: &[PathBuf]) -> Result<Quarantine, CliError> {
+    let mut tasks = Quarantine::new();
+    for path in files {
+        let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
+            path: path.clone(),
+            doing: "read",
+            source,
+        })?;
+        let listed = parse_quarantine(&text).map_err(|error| CliError::File {
+            path: path.clone(),
+            doing: "used as a list of tasks",
+            source: std::io::Error::new(std::io::ErrorKind::InvalidData, error),
+        })?;
+        tasks.extend(listed);
+    }
+    Ok(tasks)
 }
 
 /// Reads hook policies over the setting.
@@ -75,6 +107,8 @@ pub(crate) struct Wanted {
     pub(crate) retry: RetryPolicy,
     pub(crate) hook_policies: HookPolicies,
     pub(crate) on_refusal: OnRefusal,
+    pub(crate) extent: Extent,
+    pub(crate) layers_from: Option<LayersFrom>,
     pub(crate) name: String,
 }
 
@@ -93,13 +127,12 @@ impl Wanted {
             max_attempts: args.max_attempts.unwrap_or(settings.run.max_attempts),
             backoff: settings.run.backoff,
         };
-        let on_refusal = match args.unfit {
-            Unfit::Refuse => OnRefusal::Fail,
-            Unfit::Skip => OnRefusal::PassOver,
-            Unfit::Run => OnRefusal::RunAnyway,
-        };
+        let on_refusal = on_refusal(args.unfit);
         let name = args.name.clone().unwrap_or_else(|| default_name(&args.pick.benchmark));
-        Ok(Self { picked, agents, samples: args.samples, limits, retry, hook_policies, on_refusal, name })
+        let (samples, extent) = (args.samples, Extent::Whole);
+        // Read from a store or a coordinator, which takes longer than reading a command line.
+        let layers_from = None;
+        Ok(Self { picked, agents, samples, limits, retry, hook_policies, on_refusal, extent, layers_from, name })
     }
 
     /// How many episodes it has, if nothing is left out.
@@ -108,8 +141,17 @@ impl Wanted {
     }
 }
 
+/// What the command line says of envs that cannot be run here.
+pub(crate) const fn on_refusal(unfit: Unfit) -> OnRefusal {
+    match unfit {
+        Unfit::Refuse => OnRefusal::Fail,
+        Unfit::Skip => OnRefusal::PassOver,
+        Unfit::Run => OnRefusal::RunAnyway,
+    }
+}
+
 /// A run without a name is called after its benchmark's folder.
-fn default_name(benchmark: &Path) -> String {
+pub(crate) fn default_name(benchmark: &Path) -> String {
     let resolved = std::fs::canonicalize(benchmark).unwrap_or_else(|_| benchmark.to_owned());
     resolved.file_name().map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned())
 }

@@ -72,6 +72,8 @@ fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, P
         hook_policies: &wanted.hook_policies,
         seed: run.as_u64(),
         on_refusal: wanted.on_refusal,
+        layers_from: wanted.layers_from.as_ref(),
+        extent: wanted.extent,
     };
     plan(&wanted.picked.benchmark, &request, &mut Uploading(sink))
 }

@@ -62,7 +62,7 @@ def fetch(env_info, path):
 
 def result(env_info):
     """What export_result.sh found out."""
-    return json.loads(fetch(env_info, "/tmp/task_result.json").read_text())
+    return json.loads(fetch(env_info, "/tmp/task_result.json").read_text(encoding="utf-8"))
 
 
 def values(env_info):

@@ -5,16 +5,21 @@ import tempfile
 from pathlib import Path
 
 
-def fetch_text(env_info, path):
-    """A file of the sandbox as text."""
+def fetch(env_info, path):
+    """Copies a file out of the sandbox; its local path."""
     target = Path(tempfile.mkdtemp()) / Path(path).name
     env_info["copy_from_env"](path, str(target))
-    return target.read_text(encoding="utf-8")
+    return target
 
 
 def result(env_info):
     """What export_result.sh found out."""
-    return json.loads(fetch_text(env_info, "/tmp/task_result.json"))
+    return json.loads(fetch(env_info, "/tmp/task_result.json").read_text(encoding="utf-8"))
+
+
+def fetch_text(env_info, path):
+    """The text of a file in the sandbox."""
+    return fetch(env_info, path).read_text(encoding="utf-8")
 
 
 def original(verifier, name):

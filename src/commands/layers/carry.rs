@@ -1,0 +1,261 @@
+//! `longhaul layers export` and `import`: layers and their base image in one file.
+
+use std::path::Path;
+
+use longhaul_apptainer::layers::carry::{
+    self, BaseOutcome, BaseToCarry, CarryError, Exported, Imported, LayerOutcome, Stop,
+};
+use longhaul_apptainer::layers::{LayerManifest, LayerStore};
+use longhaul_apptainer::{BaseDefinition, base};
+use longhaul_core::plan::LayerKind;
+use longhaul_worker::sandbox::Driver;
+use serde_json::json;
+
+use super::build::driver;
+use super::cited::{Used, missing, used};
+use super::failed;
+use super::frozen::Frozen;
+use super::stack::needed;
+use crate::cli::{LayersExportArgs, PickArgs};
+use crate::client::Source;
+use crate::commands::run::{hook_policies, pick};
+use crate::commands::worker::machine;
+use crate::error::CliError;
+use crate::output::{self, Format, Table, Tone};
+use crate::settings::Settings;
+use crate::signals::Signals;
+use crate::units::show_size;
+
+/// Writes what is asked for into a file.
+pub(super) async fn export(args: &LayersExportArgs, settings: &Settings) -> Result<(), CliError> {
+    let chosen = match (&args.run, &args.benchmark) {
+        (Some(run), _) => of_run(run, args, settings).await?,
+        (None, Some(benchmark)) => of_benchmark(benchmark, args, settings).await?,
+        (None, None) => return Err(CliError::Usage("name a benchmark, or a run with --run".to_owned())),
+    };
+    let Chosen { store, base, layers } = chosen;
+    let base = base.filter(|_| !args.without_base);
+    let exported =
+        interruptible(|stop| async { carry::export(&store, base, &layers, &args.output, stop).await }).await?;
+    match args.format {
+        Format::Json => output::json(&exported_json(&exported, &args.output)),
+        Format::Human => output::data(&exported_text(&exported, &args.output)),
+    }
+    .map_err(CliError::Output)
+}
+
+/// What is to be carried.
+struct Chosen {
+    store: LayerStore,
+    base: Option<BaseToCarry>,
+    layers: Vec<LayerManifest>,
+}
+
+async fn of_benchmark(benchmark: &Path, args: &LayersExportArgs, settings: &Settings) -> Result<Chosen, CliError> {
+    let policies = hook_policies(&args.hook_policy, settings)?;
+    let picked = pick(&PickArgs {
+        benchmark: benchmark.to_owned(),
+        tasks: args.tasks.clone(),
+        split: args.split.clone(),
+        envs: args.envs.clone(),
+        difficulties: Vec::new(),
+        tags: Vec::new(),
+        quarantine: Vec::new(),
+        shuffle: None,
+        limit: None,
+    })?;
+    let machine = machine(&args.place, settings).await?;
+    let driver = driver(&machine, settings).await?;
+    let (_frozen, envs) = Frozen::new(&picked, &policies, &machine.scratch)?;
+    let store = LayerStore::open(&machine.layers, None).map_err(failed)?;
+    let basis = driver.basis();
+    let mut layers: Vec<LayerManifest> = Vec::new();
+    for env in &envs {
+        for layer in needed(env, &basis) {
+            let (kind, key) = (layer.kind, layer.key);
+            let missing = || CliError::Carry(CarryError::Missing { kind, env: env.name.clone(), key });
+            let manifest = store.find(&key).map_err(failed)?.ok_or_else(missing)?;
+            if !layers.iter().any(|known| known.key == key) {
+                layers.push(manifest);
+            }
+        }
+    }
+    let image = machine.image().await?;
+    let base = BaseToCarry { path: image.path, content: image.content, key: machine.definition_key() };
+    Ok(Chosen { store, base: Some(base), layers })
+}
+
+async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Result<Chosen, CliError> {
+    let source = Source::open(&args.source, settings).await?;
+    let run = source.run(given).await?;
+    let wanted = used(&source, &run).await?;
+    let store = super::open(args.place.layers.as_deref(), settings)?;
+    let reasons = missing(&store, &wanted)?;
+    if !reasons.is_empty() {
+        return Err(CliError::LayersFrom { run: run.run_id, reasons });
+    }
+    let mut layers: Vec<LayerManifest> = Vec::new();
+    let mut base = None;
+    for Used { pin, .. } in &wanted {
+        if pin.kind == LayerKind::Base {
+            base = Some(pin.content);
+        } else if let Some(manifest) = store.find(&pin.key).map_err(failed)?
+            && !layers.iter().any(|known| known.key == pin.key)
+        {
+            layers.push(manifest);
+        }
+    }
+    let base = match base {
+        Some(content) if !args.without_base => {
+            let found = base::find(&store.folder().join("images"), &content)
+                .map_err(|error| CliError::Carry(CarryError::Base(error)))?;
+            Some(match found {
+                Some((path, key)) => BaseToCarry { path, content, key },
+                // It may be a file of its own, or have come with this program.
+                None => {
+                    let machine = machine(&args.place, settings).await?;
+                    let image = machine.image().await?;
+                    if image.content != content {
+                        let reason = format!(
+                            "its base image ({}) is not in {} and is not {}: name its file with --base, or leave it \
+                             out with --without-base",
+                            content.short(),
+                            store.folder().join("images").display(),
+                            image.path.display()
+                        );
+                        return Err(CliError::LayersFrom { run: run.run_id, reasons: vec![reason] });
+                    }
+                    BaseToCarry { path: image.path, content, key: machine.definition_key() }
+                }
+            })
+        }
+        _ => None,
+    };
+    Ok(Chosen { store, base, layers })
+}
+
+/// Takes what a file brings.
+pub(super) async fn import(store: &LayerStore, file: &Path, format: Format) -> Result<(), CliError> {
+    let imported = interruptible(|stop| async { carry::import(store, file, stop).await }).await?;
+    match format {
+        Format::Json => output::json(&imported_json(&imported, store.folder())),
+        Format::Human => output::data(&imported_text(&imported, store.folder())),
+    }
+    .map_err(CliError::Output)?;
+    if let Some(base) = imported.base.filter(|base| base.key.is_none() || base.key != BaseDefinition::BuiltIn.key()) {
+        output::note(&format!(
+            "these layers stand on an image that is not this program's own: use them with --base {}",
+            base.path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Does something that ends soon, and in order, when a signal comes.
+async fn interruptible<T, F: Future<Output = Result<T, CarryError>>>(
+    work: impl FnOnce(Stop) -> F,
+) -> Result<T, CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let stop = Stop::default();
+    let work = work(stop.clone());
+    tokio::pin!(work);
+    let done = tokio::select! {
+        done = &mut work => done,
+        () = signals.next() => {
+            stop.stop();
+            work.await
+        }
+    };
+    done.map_err(|error| match error {
+        CarryError::Stopped => CliError::Interrupted,
+        error => CliError::Carry(error),
+    })
+}
+
+fn exported_json(exported: &Exported, file: &Path) -> serde_json::Value {
+    json!({ "file": file, "bytes": exported.bytes, "base": exported.index.base, "layers": exported.index.layers })
+}
+
+fn exported_text(exported: &Exported, file: &Path) -> String {
+    let mut table = Table::new(&["env", "layer", "key", "size"]);
+    if let Some(base) = &exported.index.base {
+        table.row([
+            (String::new(), Tone::Plain),
+            (LayerKind::Base.name().to_owned(), Tone::Plain),
+            (base.content.short(), Tone::Dim),
+            (show_size(base.bytes), Tone::Plain),
+        ]);
+    }
+    for layer in &exported.index.layers {
+        table.row([
+            (layer.env.clone(), Tone::Plain),
+            (layer.kind.name().to_owned(), Tone::Plain),
+            (layer.key.short(), Tone::Dim),
+            (show_size(layer.bytes()), Tone::Plain),
+        ]);
+    }
+    let mut text = table.render(output::stdout_colours());
+    text.extend(["\n", &show_size(exported.bytes), " in ", &output::escape_line(&file.to_string_lossy()), "\n"]);
+    text
+}
+
+const fn outcome(outcome: LayerOutcome) -> (&'static str, &'static str, Tone) {
+    match outcome {
+        LayerOutcome::Taken => ("taken", "taken", Tone::Good),
+        LayerOutcome::Kept => ("kept", "was there", Tone::Good),
+        LayerOutcome::KeptOther => {
+            ("kept_other", "one of this key with other content was there, and stays", Tone::Warn)
+        }
+    }
+}
+
+const fn base_outcome(outcome: BaseOutcome) -> (&'static str, &'static str) {
+    match outcome {
+        BaseOutcome::Taken => ("taken", "taken"),
+        BaseOutcome::Kept => ("kept", "was there"),
+    }
+}
+
+fn imported_json(imported: &Imported, folder: &Path) -> serde_json::Value {
+    json!({
+        "folder": folder,
+        "base": imported.base.as_ref().map(|base| json!({
+            "path": base.path,
+            "content": base.content,
+            "key": base.key,
+            "bytes": base.bytes,
+            "outcome": base_outcome(base.outcome).0,
+        })),
+        "layers": imported.layers.iter().map(|layer| json!({
+            "manifest": layer.manifest,
+            "outcome": outcome(layer.outcome).0,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn imported_text(imported: &Imported, folder: &Path) -> String {
+    let mut table = Table::new(&["env", "layer", "key", "size", "outcome"]);
+    if let Some(base) = &imported.base {
+        table.row([
+            (String::new(), Tone::Plain),
+            (LayerKind::Base.name().to_owned(), Tone::Plain),
+            (base.content.short(), Tone::Dim),
+            (show_size(base.bytes), Tone::Plain),
+            (base_outcome(base.outcome).1.to_owned(), Tone::Good),
+        ]);
+    }
+    for layer in &imported.layers {
+        let (_, text, tone) = outcome(layer.outcome);
+        table.row([
+            (layer.manifest.env.clone(), Tone::Plain),
+            (layer.manifest.kind.name().to_owned(), Tone::Plain),
+            (layer.manifest.key.short(), Tone::Dim),
+            (show_size(layer.manifest.bytes()), Tone::Plain),
+            (text.to_owned(), tone),
+        ]);
+    }
+    let count = imported.layers.len().to_string();
+    let mut text = table.render(output::stdout_colours());
+    text.extend(["\n", &count, " layers in ", &output::escape_line(&folder.to_string_lossy()), "\n"]);
+    text
+}
