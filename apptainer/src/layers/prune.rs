@@ -10,7 +10,7 @@ use longhaul_core::digest::Digest;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::manifest::{LayerContent, LayerManifest};
-use super::store::{LayerStore, StoreError, io_error, read_manifest};
+use super::store::{LayerStore, StoreError, io_error, read_any_manifest};
 
 /// How old a half-written file is when its writer is taken for dead.
 const UNFINISHED: Duration = Duration::from_secs(24 * 3600);
@@ -44,7 +44,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<(LayerManifest, SystemTime)>, St
         let name = entry.map_err(io_error(folder))?.file_name();
         let key = name.to_str().and_then(|name| name.strip_suffix(".json")).and_then(|key| key.parse::<Digest>().ok());
         let Some(key) = key else { continue };
-        let Some(manifest) = read_manifest(folder, &key)? else { continue };
+        let Some(manifest) = read_any_manifest(folder, &key)? else { continue };
         let file = match manifest.content {
             LayerContent::File { .. } => LayerStore::file(folder, &key),
             LayerContent::Rerun { .. } => LayerStore::manifest_path(folder, &key),

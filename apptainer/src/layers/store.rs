@@ -374,7 +374,19 @@ pub(super) fn lock_exclusive(path: &Path) -> io::Result<Flock<File>> {
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
 }
 
+/// The manifest of a layer that this program can use.
 pub(super) fn read_manifest(folder: &Path, key: &Digest) -> Result<Option<LayerManifest>, StoreError> {
+    let Some(manifest) = read_any_manifest(folder, key)? else { return Ok(None) };
+    if manifest.format != LAYER_FORMAT {
+        let message = format!("its format is `{}`, this program's is `{LAYER_FORMAT}`", manifest.format);
+        return Err(StoreError::Manifest { path: LayerStore::manifest_path(folder, key), message });
+    }
+    Ok(Some(manifest))
+}
+
+/// The manifest of a layer of any format: what an earlier program left is listed and removed
+/// like any other, and never used.
+pub(super) fn read_any_manifest(folder: &Path, key: &Digest) -> Result<Option<LayerManifest>, StoreError> {
     let path = LayerStore::manifest_path(folder, key);
     let bytes = match fs::read(&path) {
         Ok(bytes) => bytes,
@@ -383,9 +395,6 @@ pub(super) fn read_manifest(folder: &Path, key: &Digest) -> Result<Option<LayerM
     };
     let bad = |message: String| StoreError::Manifest { path: path.clone(), message };
     let manifest: LayerManifest = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
-    if manifest.format != LAYER_FORMAT {
-        return Err(bad(format!("its format is `{}`, this program's is `{LAYER_FORMAT}`", manifest.format)));
-    }
     if manifest.key != *key {
         return Err(bad(format!("it speaks of layer {}", manifest.key)));
     }

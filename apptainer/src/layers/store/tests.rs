@@ -153,6 +153,10 @@ fn a_manifest_of_another_format_is_refused() {
     let other = LayerManifest { format: "longhaul-layer-0".into(), ..manifest("a", b"x") };
     write_manifest(root.path(), &other).expect("writes");
     assert!(matches!(store.find(&key("a")), Err(StoreError::Manifest { .. })));
+    // Yet it is in nobody's way: it is listed, and goes like any other.
+    fs::write(LayerStore::file(root.path(), &key("a")), b"x").expect("writes");
+    assert_eq!(store.list().expect("lists").len(), 1);
+    assert_eq!(store.prune(Bound::Bytes(0), &BTreeSet::new()).expect("prunes").removed, [key("a")]);
 }
 
 #[tokio::test]
