@@ -31,6 +31,15 @@ fn expand(path: &Path) -> Result<PathBuf, CliError> {
     }
 }
 
+/// A path that means the same in every folder.
+///
+/// # Errors
+///
+/// It is empty, or this process's own folder is gone.
+pub fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "found", source })
+}
+
 /// The folder of the store.
 ///
 /// # Errors

@@ -28,7 +28,7 @@ pub fn config(
     };
     Ok(longhaul_coordinator::Config {
         // What is said of it holds wherever it is read.
-        store: absolute(&places::store(store, settings)?)?,
+        store: places::absolute(&places::store(store, settings)?)?,
         listen,
         runtime_dir: places::runtime_dir(),
         engine,
@@ -36,10 +36,6 @@ pub fn config(
         floor: longhaul_store::SpaceFloor::default(),
         slurm: None,
     })
-}
-
-fn absolute(path: &std::path::Path) -> Result<std::path::PathBuf, CliError> {
-    std::path::absolute(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "found", source })
 }
 
 /// Serves until a signal: the first one lets what runs end, the second stops.

@@ -20,6 +20,7 @@ use crate::commands::serve::hostname;
 use crate::commands::worker::machine;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone};
+use crate::places::absolute;
 use crate::settings::{PoolSettings, Settings};
 use crate::{places, units};
 
@@ -138,7 +139,7 @@ pub fn config(
     file: Option<&Path>,
 ) -> Result<SlurmConfig, CliError> {
     let slurm = &settings.slurm;
-    let logs = absolute(&slurm.logs.clone().unwrap_or_else(|| store.join("logs")))?;
+    let logs = logs(store, settings)?;
     let pools = slurm.pools.iter().map(|(name, pool)| pool_config(name, pool, &logs, place, settings, file));
     let pools: Vec<PoolConfig> = pools.collect::<Result<_, _>>()?;
     for pool in &pools {
@@ -274,8 +275,9 @@ pub async fn prepare_image(place: &LayerPlaceArgs, settings: &Settings) -> Resul
     }
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, CliError> {
-    std::path::absolute(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "found", source })
+/// Where allocations write what they print.
+fn logs(store: &Path, settings: &Settings) -> Result<PathBuf, CliError> {
+    absolute(&settings.slurm.logs.clone().unwrap_or_else(|| store.join("logs")))
 }
 
 fn print_script(
@@ -296,8 +298,7 @@ fn print_script(
             _ => return Err(CliError::Usage(format!("name one of the pools: {}", known()))),
         },
     };
-    let logs = absolute(&settings.slurm.logs.clone().unwrap_or_else(|| store.join("logs")))?;
-    let mut config = pool_config(name, pool, &logs, place, settings, file)?;
+    let mut config = pool_config(name, pool, &logs(store, settings)?, place, settings, file)?;
     config.worker.args.push(absolute(&store.join(ACCESS_FOLDER).join(ACCESS_FILE))?.display().to_string());
     let text = batch_script(&config, &example_token(), pool.max_queued.min(pool.max_workers), pool.time)
         .map_err(|source| CliError::Pool { pool: name.clone(), source })?;
