@@ -177,6 +177,8 @@ fn parse_mouse(value: &Value, inputs: &mut Vec<Input>) -> Result<(), ActionError
             "left_click_drag" => drag(Button::Left, key, value)?,
             "right_click_drag" => drag(Button::Right, key, value)?,
             "scroll" => Input::Scroll { vertical: whole(key, value)?, horizontal: 0 },
+            // Not in Gym-Anything, whose agents cannot scroll sideways.
+            "hscroll" => Input::Scroll { vertical: 0, horizontal: whole(key, value)? },
             "buttons" => {
                 parse_buttons(value, inputs)?;
                 continue;

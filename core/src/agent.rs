@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::digest::Digest;
+use crate::time::Millis;
 
 /// An agent as a run names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +19,24 @@ pub enum AgentSpec {
     },
     /// Says at once that it is done: the floor of every comparison.
     Idle,
+    /// One of our loops around a model.
+    Model {
+        /// The name shown in tables.
+        name: String,
+        /// The loop.
+        harness: Harness,
+        /// The endpoint that serves the model, as the run names it.
+        endpoint: String,
+        /// The model.
+        model: String,
+    },
+    /// A program of somebody else's.
+    External {
+        /// The name shown in tables.
+        name: String,
+        /// The endpoints that it may call through the gateway.
+        endpoints: Vec<String>,
+    },
 }
 
 impl AgentSpec {
@@ -25,8 +44,18 @@ impl AgentSpec {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Scripted { name } => name,
+            Self::Scripted { name } | Self::Model { name, .. } | Self::External { name, .. } => name,
             Self::Idle => "idle",
+        }
+    }
+
+    /// The endpoints without which it cannot act.
+    #[must_use]
+    pub fn endpoints(&self) -> &[String] {
+        match self {
+            Self::Scripted { .. } | Self::Idle => &[],
+            Self::Model { endpoint, .. } => std::slice::from_ref(endpoint),
+            Self::External { endpoints, .. } => endpoints,
         }
     }
 }
@@ -37,8 +66,112 @@ impl fmt::Display for AgentSpec {
     }
 }
 
-/// How an agent is started for one episode: the agent with what it needs for that task.
+/// Which of our loops drives a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Harness {
+    /// Anthropic's computer-use tool, over messages.
+    AnthropicComputer,
+    /// OpenAI's computer use, over responses.
+    OpenaiComputer,
+    /// Gemini's computer use, over `generateContent`.
+    GeminiComputer,
+    /// Functions of our own for models behind chat completions (Qwen-VL, Kimi, on vLLM).
+    Tools,
+}
+
+impl Harness {
+    /// Every loop.
+    pub const ALL: [Self; 4] = [Self::AnthropicComputer, Self::OpenaiComputer, Self::GeminiComputer, Self::Tools];
+
+    /// The name in agents' specs and tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AnthropicComputer => "anthropic-computer",
+            Self::OpenaiComputer => "openai-computer",
+            Self::GeminiComputer => "gemini-computer",
+            Self::Tools => "tools",
+        }
+    }
+}
+
+/// A loop around a model, with its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelAgent {
+    /// The loop.
+    pub harness: Harness,
+    /// The endpoint that serves the model, as the run names it.
+    pub endpoint: String,
+    /// The model.
+    pub model: String,
+    /// The most output tokens of one answer.
+    pub max_output: u32,
+    /// The longest sides of the screenshots that the model is sent; its coordinates are in
+    /// them, and scaled back. The screen's own size if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageSize>,
+    /// How many of the last screenshots stay in the context; older ones are left out.
+    pub keep_images: u32,
+    /// After how many tokens of context what is old is replaced by a summary of the model's own;
+    /// never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summarize_above: Option<u64>,
+    /// What is said before the task, in place of the loop's own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Further fields of each request, as the vendor names them (temperature, thinking, ...).
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
+}
+
+/// A size in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageSize {
+    /// Across.
+    pub width: u16,
+    /// Down.
+    pub height: u16,
+}
+
+/// A program that answers over its standard streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalAgent {
+    /// The program and its arguments, as they are found inside its sandbox.
+    pub command: Vec<String>,
+    /// The tree of the agent's own files, seen at `/agent`; its working folder is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Digest>,
+    /// The image that its sandbox stands on, as the settings name images; the base if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Variables of its environment; no secret belongs here.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub variables: std::collections::BTreeMap<String, String>,
+    /// The endpoints that it may call through the gateway.
+    pub endpoints: Vec<String>,
+    /// How long it may be silent when an answer is due.
+    pub answer_limit: Millis,
+}
+
+/// When the agent says that it is done, another model looks at the screenshots and names what
+/// is missing, and the agent goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditPlan {
+    /// The endpoint that serves the auditor.
+    pub endpoint: String,
+    /// The auditor.
+    pub model: String,
+    /// The most audits of an episode.
+    pub most: u32,
+    /// The most output tokens of one audit.
+    pub max_output: u32,
+    /// How many of the last screenshots it sees at most.
+    pub images: u32,
+}
+
+/// How an agent is started for one episode: the agent with what it needs for that task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum AgentPlan {
     /// The blob with the lines of the script.
@@ -48,6 +181,10 @@ pub enum AgentPlan {
     },
     /// Done at once.
     Idle,
+    /// A loop around a model.
+    Model(Box<ModelAgent>),
+    /// Somebody else's program.
+    External(Box<ExternalAgent>),
 }
 
 /// One answer of an agent: a model turn, with all actions that it asks for.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::call::CallTotals;
 use crate::digest::Digest;
 use crate::plan::LayerKind;
 use crate::time::Millis;
@@ -20,6 +21,16 @@ pub struct LayerUse {
     /// The exit code of its hook, if the policy let a failing one pass.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerated_exit: Option<i32>,
+}
+
+/// Steps that repeated the action before them and left the screen as it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StallNotes {
+    /// How many.
+    pub steps: u32,
+    /// The longest row of them.
+    pub longest: u32,
 }
 
 /// What is noted of an attempt. All of it is for people and provenance; nothing is decided by it.
@@ -44,6 +55,15 @@ pub struct AttemptNotes {
     pub verify_time: Millis,
     /// The most memory that the sandbox used, in MiB.
     pub peak_memory_mib: u64,
+    /// The model calls of the attempt.
+    #[serde(default)]
+    pub calls: CallTotals,
+    /// The longest row of steps that repeated an action without effect, and all such steps.
+    #[serde(default)]
+    pub stalls: StallNotes,
+    /// How often the agent's word that it was done was audited.
+    #[serde(default)]
+    pub audits: u32,
     /// Things that a person should know when reading the verdict.
     #[serde(default)]
     pub warnings: Vec<String>,

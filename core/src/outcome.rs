@@ -15,6 +15,12 @@ pub enum EndedBy {
     Steps,
     /// The time budget.
     Time,
+    /// The next call did not fit into a budget of dollars.
+    Budget,
+    /// The token budget.
+    Tokens,
+    /// The policy on steps without effect.
+    Stall,
 }
 
 impl fmt::Display for EndedBy {
@@ -23,6 +29,9 @@ impl fmt::Display for EndedBy {
             Self::Agent => "agent",
             Self::Steps => "steps",
             Self::Time => "time",
+            Self::Budget => "budget",
+            Self::Tokens => "tokens",
+            Self::Stall => "stall",
         })
     }
 }
@@ -64,13 +73,15 @@ pub enum FaultClass {
     NodeDisk,
     /// The agent crashed, or went silent.
     AgentCrashed,
+    /// A model did not answer, or refused what it should not.
+    ModelEndpoint,
     /// What was to be stored could not be.
     Store,
 }
 
 impl FaultClass {
     /// Every class, for tables and tests.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::WorkerLost,
         Self::Preempted,
         Self::LayerBuild,
@@ -80,6 +91,7 @@ impl FaultClass {
         Self::Memory,
         Self::NodeDisk,
         Self::AgentCrashed,
+        Self::ModelEndpoint,
         Self::Store,
     ];
 
@@ -96,6 +108,7 @@ impl FaultClass {
             Self::Memory => "memory",
             Self::NodeDisk => "node_disk",
             Self::AgentCrashed => "agent_crashed",
+            Self::ModelEndpoint => "model_endpoint",
             Self::Store => "store",
         }
     }
@@ -155,6 +168,12 @@ pub enum Settlement {
     Cancelled,
     /// It is out of attempts; no failure of the agent.
     Faulted(Fault),
+    /// The money that it would have needed was spent before it began, or other samples of its
+    /// task had passed often enough; no failure of the agent.
+    NotStarted {
+        /// Which budget was spent, or what was enough.
+        reason: String,
+    },
 }
 
 /// A settlement in one word, for tables and filters.
@@ -171,6 +190,8 @@ pub enum SettlementKind {
     Cancelled,
     /// Out of attempts.
     Faulted,
+    /// No money was left to begin it.
+    NotStarted,
 }
 
 impl Settlement {
@@ -183,6 +204,7 @@ impl Settlement {
             Self::Unverified { .. } => SettlementKind::Unverified,
             Self::Cancelled => SettlementKind::Cancelled,
             Self::Faulted(_) => SettlementKind::Faulted,
+            Self::NotStarted { .. } => SettlementKind::NotStarted,
         }
     }
 }
@@ -197,6 +219,7 @@ impl SettlementKind {
             Self::Unverified => "unverified",
             Self::Cancelled => "cancelled",
             Self::Faulted => "faulted",
+            Self::NotStarted => "not started",
         }
     }
 }

@@ -6,10 +6,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agent::{AgentPlan, AgentSpec};
-use crate::budget::EpisodeBudget;
+use crate::agent::{AgentPlan, AgentSpec, AuditPlan};
+use crate::budget::{EpisodeBudget, RunBudgets, StallPolicy};
 use crate::digest::{Digest, DigestBuilder};
 use crate::ids::TaskName;
+use crate::money::Money;
 use crate::time::Millis;
 
 /// The size of the pieces that files are stored and sent in, in bytes.
@@ -229,6 +230,15 @@ pub struct EpisodePlan {
     pub budget: EpisodeBudget,
     /// A number for whatever is random in the episode.
     pub seed: u64,
+    /// The models that it may call: the blob of a [`GatewayPlan`](crate::endpoint::GatewayPlan).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Digest>,
+    /// Who looks when the agent says that it is done; nobody if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditPlan>,
+    /// What is done about steps without effect.
+    #[serde(default)]
+    pub stall: StallPolicy,
 }
 
 /// One episode of a run as the coordinator keeps it.
@@ -244,6 +254,9 @@ pub struct EpisodeEntry {
     pub plan: Digest,
     /// The env: an index into [`RunPlan::envs`].
     pub env: u32,
+    /// The most dollars that all of its attempts may spend together; no cap if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cost: Option<Money>,
 }
 
 /// An env of a run as the coordinator keeps it.
@@ -282,6 +295,23 @@ pub struct RunPlan {
     pub episodes: Vec<EpisodeEntry>,
     /// How faults are tried again.
     pub retry: RetryPolicy,
+    /// Caps on dollars over more than one episode.
+    #[serde(default, skip_serializing_if = "RunBudgets::is_default")]
+    pub budgets: RunBudgets,
+    /// The models that it may call: the blob of a [`GatewayPlan`](crate::endpoint::GatewayPlan).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<Digest>,
+    /// When samples of a task are enough; all of them are run if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+}
+
+/// Samples of a task are begun, one after another for each agent, only while it has fewer
+/// successes than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Until {
+    /// How many samples have to pass.
+    pub successes: u32,
 }
 
 /// The first part of every layer key: what the bytes of a layer depend on beside the

@@ -47,6 +47,16 @@ pub struct StepRecord {
     pub rested: bool,
     /// Where the step's time went.
     pub timing: StepTiming,
+    /// The numbers of the model calls that the answer came from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<u32>,
+    /// What somebody else than the agent said to it before this step (an audit, a nudge).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
+    /// How many actions the agent asked for that its own loop could not read, and what it was
+    /// told about them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// Where the time of a step went.

@@ -2,8 +2,11 @@
 
 use std::str::FromStr;
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
+use longhaul_core::money::Money;
+use longhaul_core::purse::PurseState;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -115,4 +118,50 @@ impl TryFrom<&v1::AttemptRef> for LeaseRef {
 /// It is absent or cannot be read.
 pub fn lease(wire: Option<&v1::AttemptRef>) -> Result<LeaseRef, ConvertError> {
     LeaseRef::try_from(required("attempt", wire)?)
+}
+
+/// A purse as it goes over the wire.
+#[must_use]
+pub fn purse(kind: PurseKind, state: &PurseState) -> v1::PurseState {
+    let purse = match kind {
+        PurseKind::Episode => v1::Purse::Episode,
+        PurseKind::Judge => v1::Purse::Judge,
+    };
+    v1::PurseState {
+        purse: purse.into(),
+        granted_nanos: state.granted.nanos(),
+        settled_nanos: state.settled.nanos(),
+        returned_nanos: state.returned.nanos(),
+        unconfirmed_nanos: state.unconfirmed.nanos(),
+    }
+}
+
+/// Which purse a message means.
+///
+/// # Errors
+///
+/// It does not say, or names one that this program does not know.
+pub fn purse_kind(wire: v1::Purse) -> Result<PurseKind, ConvertError> {
+    match wire {
+        v1::Purse::Episode => Ok(PurseKind::Episode),
+        v1::Purse::Judge => Ok(PurseKind::Judge),
+        v1::Purse::Unspecified => {
+            Err(ConvertError::Invalid { field: "purse", reason: "it is none that is known".to_owned() })
+        }
+    }
+}
+
+/// A purse that came over the wire.
+///
+/// # Errors
+///
+/// It does not say which it is.
+pub fn purse_state(wire: &v1::PurseState) -> Result<(PurseKind, PurseState), ConvertError> {
+    let state = PurseState {
+        granted: Money::from_nanos(wire.granted_nanos),
+        settled: Money::from_nanos(wire.settled_nanos),
+        returned: Money::from_nanos(wire.returned_nanos),
+        unconfirmed: Money::from_nanos(wire.unconfirmed_nanos),
+    };
+    Ok((purse_kind(wire.purse())?, state))
 }
