@@ -23,7 +23,7 @@ mod program;
 pub mod sandbox;
 mod scratch;
 
-pub use base::{BaseDefinition, BaseImage};
+pub use base::{BaseDefinition, BaseImage, BaseSource, Certificates};
 pub use network::NetworkError;
 pub use program::{Apptainer, DetectError, OLDEST, ToolError, Version};
 pub use sandbox::{Bind, Network, Sandbox, SandboxError, SandboxSpec};

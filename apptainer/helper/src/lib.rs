@@ -11,9 +11,11 @@
 //! Threads and blocking calls only: a sandbox carries no async runtime.
 
 mod accounts;
+mod attach;
 mod display;
 mod exec;
 mod files;
+mod forward;
 mod frames;
 mod os;
 mod processes;
@@ -45,6 +47,17 @@ fn command(args: &[OsString]) -> i32 {
     let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
     match words.as_slice() {
         ["serve"] => serve::serve(),
+        ["forward", port, socket] => match port.parse() {
+            Ok(port) => forward::forward(port, Path::new(socket)),
+            Err(_) => {
+                os::complain("helper: forward PORT SOCKET");
+                2
+            }
+        },
+        ["attach", _, _, ..] => match args {
+            [_, socket, program, rest @ ..] => attach::attach(Path::new(socket), program, rest),
+            _ => 2,
+        },
         ["protocol"] => {
             os::say(&format!("{}\n", longhaul_core::helper::HELPER_PROTOCOL));
             0
@@ -66,6 +79,8 @@ mod tests {
         assert_eq!(dispatch(&[]), None);
         assert_eq!(dispatch(&["/opt/x/helper".into(), "nonsense".into()]), Some(2));
         assert_eq!(dispatch(&["/usr/bin/longhaul".into(), "__helper".into()]), Some(2));
+        assert_eq!(dispatch(&["helper".into(), "forward".into(), "no".into(), "/s".into()]), Some(2));
+        assert_eq!(dispatch(&["helper".into(), "attach".into(), "/s".into()]), Some(2));
     }
 
     #[test]

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use longhaul_apptainer::{Apptainer, BaseDefinition, Network, Sandbox, SandboxSpec, base};
+use longhaul_apptainer::base::UBUNTU_ARCHIVE;
+use longhaul_apptainer::{Apptainer, BaseDefinition, BaseSource, Network, Sandbox, SandboxSpec, base};
 use longhaul_core::helper::CommandSpec;
 use nix::unistd::{Uid, User};
 
@@ -119,8 +120,8 @@ impl World {
         let home = PathBuf::from(std::env::var_os("HOME").context("an account has a home")?);
         let cache = home.join(".cache/longhaul");
         let definition = match std::env::var("LONGHAUL_TEST_BASE") {
-            Ok(path) => BaseDefinition::parse(&path),
-            Err(_) => BaseDefinition::BuiltIn,
+            Ok(path) => BaseSource::parse(&path, UBUNTU_ARCHIVE).into(),
+            Err(_) => BaseDefinition::default(),
         };
         let image = base::ensure(&apptainer, &definition, &cache.join("layers/images"), &cache.join("work")).await?;
         let tests =

@@ -1,42 +1,30 @@
 //! Base images: what every env stands on.
 //!
-//! The built-in definition is Debian 12 with a desktop (`apptainer/base/`), made without
-//! root and without a container registry: mmdebstrap in a user namespace, then `apptainer
-//! build`. An image is named by the digest of its definition, made once however many
-//! processes ask for it, and published whole or not at all.
+//! The built-in definitions are Debian 12 and Ubuntu 22.04 with a desktop (`apptainer/base/`),
+//! made without root and without a container registry: mmdebstrap in a user namespace, then
+//! `apptainer build`. An image is named by the digest of its definition, made once however many
+//! processes ask for it, and published whole or not at all. Certificates that are to be trusted
+//! are added to an image of whatever origin, which makes another one.
+
+mod build;
+mod certificates;
+mod definition;
+mod files;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use longhaul_core::digest::{Digest, DigestBuilder};
+use longhaul_core::digest::Digest;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use crate::command;
-use crate::program::{Apptainer, last_lines, on_path};
+pub use certificates::{CertificateError, Certificates};
+pub use definition::{BaseDefinition, BaseSource, UBUNTU_ARCHIVE};
+pub(crate) use files::{CopyError, blocking, copy_stream, copy_synced, digest_file};
 
-/// The files of the built-in definition: path, content, whether it may be executed.
-const DEFINITION: [(&str, &str, bool); 12] = [
-    ("packages", include_str!("../base/packages"), false),
-    ("customize", include_str!("../base/customize"), true),
-    ("inside", include_str!("../base/inside"), false),
-    ("sif.def", include_str!("../base/sif.def"), false),
-    ("files/etc/apt/apt.conf.d/90longhaul", include_str!("../base/files/etc/apt/apt.conf.d/90longhaul"), false),
-    ("files/etc/profile.d/longhaul.sh", include_str!("../base/files/etc/profile.d/longhaul.sh"), false),
-    ("files/etc/xdg/openbox/rc.xml", include_str!("../base/files/etc/xdg/openbox/rc.xml"), false),
-    ("files/opt/longhaul/standin/systemctl", include_str!("../base/files/opt/longhaul/standin/systemctl"), true),
-    ("files/opt/longhaul/standin/service", include_str!("../base/files/opt/longhaul/standin/service"), true),
-    ("files/opt/longhaul/standin/invoke-rc.d", include_str!("../base/files/opt/longhaul/standin/invoke-rc.d"), true),
-    ("files/opt/longhaul/standin/journalctl", include_str!("../base/files/opt/longhaul/standin/journalctl"), true),
-    ("files/opt/longhaul/standin/loginctl", include_str!("../base/files/opt/longhaul/standin/loginctl"), true),
-];
-
-/// The release of Debian that the built-in definition is made of.
-const SUITE: &str = "bookworm";
+use crate::program::Apptainer;
 
 /// The architecture of this program, as layers and images name it.
 pub const ARCH: &str = std::env::consts::ARCH;
@@ -44,53 +32,6 @@ pub const ARCH: &str = std::env::consts::ARCH;
 /// What folders of builds are called, and the file in them that a builder holds locked.
 const BUILD_PREFIX: &str = "base-";
 const BUILD_LOCK: &str = "lock";
-
-/// Where a base image comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BaseDefinition {
-    /// The definition that comes with this program.
-    BuiltIn,
-    /// An image of a registry: `docker://...`. It is taken as it is.
-    Registry(String),
-    /// A file that is there.
-    Sif(PathBuf),
-}
-
-impl BaseDefinition {
-    /// Reads what a person wrote: `debian` for the built-in one, a registry's address, or
-    /// a path.
-    #[must_use]
-    pub fn parse(text: &str) -> Self {
-        if matches!(text, "" | "debian" | "built-in") {
-            Self::BuiltIn
-        } else if text.contains("://") {
-            Self::Registry(text.to_owned())
-        } else {
-            Self::Sif(PathBuf::from(text))
-        }
-    }
-
-    /// The digest of the definition: the name of the image that is made of it. A file
-    /// that is there has none.
-    #[must_use]
-    pub fn key(&self) -> Option<Digest> {
-        let builder = DigestBuilder::new("longhaul-base-1").field("arch", ARCH);
-        match self {
-            Self::BuiltIn => {
-                let builder = builder.field("suite", SUITE);
-                let files = DEFINITION.iter().fold(builder, |builder, (path, content, executable)| {
-                    builder
-                        .field("path", path)
-                        .field("content", content)
-                        .field("mode", if *executable { "x" } else { "-" })
-                });
-                Some(files.finish())
-            }
-            Self::Registry(address) => Some(builder.field("registry", address).finish()),
-            Self::Sif(_) => None,
-        }
-    }
-}
 
 /// A base image that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,13 +65,23 @@ pub enum BaseError {
         source: io::Error,
     },
     /// The image that was named is not there.
-    #[error("the base image {0} is not there")]
+    #[error("the base image {0} is not there: an image is `debian-12`, `ubuntu-22.04`, a .sif file, or `docker://...`")]
     Missing(PathBuf),
     /// A program that builds it is not there.
     #[error(
         "`{0}` is not on the PATH: the built-in base image cannot be built here; install it, or name a ready image"
     )]
     NoProgram(&'static str),
+    /// Where its packages come from cannot be reached, or is no such archive.
+    #[error("{archive} cannot be reached from here, or has no such release; the end of {log} says: {tail}")]
+    Unreachable {
+        /// The archive, as a person would call it.
+        archive: String,
+        /// The whole log.
+        log: PathBuf,
+        /// The end of it.
+        tail: String,
+    },
     /// A program that builds it failed.
     #[error("`{program}` failed ({how}); the end of {log} says: {tail}")]
     Failed {
@@ -150,9 +101,21 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> BaseError + use<> {
     move |source| BaseError::Io { path, source }
 }
 
+/// What an image is made of.
+enum Recipe<'a> {
+    /// What its source says.
+    Source(&'a BaseSource),
+    /// Another image, and certificates that are to be trusted in it.
+    Trusting(&'a Path, &'a Certificates),
+}
+
 /// Returns the image of `definition`, and builds it first if it is not in `images` yet.
 /// Of several that ask at once, one builds; `work` is a folder on local disk with some
 /// gigabytes of room.
+///
+/// # Errors
+///
+/// It is not there and cannot be made.
 pub async fn ensure(
     apptainer: &Apptainer,
     definition: &BaseDefinition,
@@ -160,10 +123,27 @@ pub async fn ensure(
     work: &Path,
 ) -> Result<BaseImage, BaseError> {
     fs::create_dir_all(images).map_err(io_error(images))?;
-    let Some(key) = definition.key() else {
-        let BaseDefinition::Sif(path) = definition else { return Err(BaseError::Missing(images.to_owned())) };
-        return ready_file(path, images).await;
+    let BaseDefinition { source, certificates } = definition;
+    let image = match (source, source.key()) {
+        (BaseSource::Sif(path), _) => ready_file(path, images).await?,
+        (source, Some(key)) => made(apptainer, Recipe::Source(source), key, images, work).await?,
+        (_, None) => return Err(BaseError::Missing(images.to_owned())),
     };
+    if certificates.is_empty() {
+        return Ok(image);
+    }
+    let key = definition::trusting_key(&image.content, certificates);
+    made(apptainer, Recipe::Trusting(&image.path, certificates), key, images, work).await
+}
+
+/// The image of this name; made if it is not in `images`.
+async fn made(
+    apptainer: &Apptainer,
+    recipe: Recipe<'_>,
+    key: Digest,
+    images: &Path,
+    work: &Path,
+) -> Result<BaseImage, BaseError> {
     let path = images.join(format!("{key}.sif"));
     let manifest_path = images.join(format!("{key}.json"));
     if let Some(manifest) = read_manifest(&manifest_path, &path)? {
@@ -180,9 +160,9 @@ pub async fn ensure(
     let folder =
         tempfile::Builder::new().prefix(BUILD_PREFIX).permissions(passable).tempdir_in(work).map_err(io_error(work))?;
     let _building = lock(folder.path().join(BUILD_LOCK)).await?;
-    let image = match definition {
-        BaseDefinition::Registry(address) => pull(apptainer, address, folder.path()).await?,
-        BaseDefinition::BuiltIn | BaseDefinition::Sif(_) => build(apptainer, folder.path()).await?,
+    let image = match recipe {
+        Recipe::Source(source) => build::source(apptainer, source, folder.path()).await?,
+        Recipe::Trusting(image, certificates) => build::trusting(apptainer, image, certificates, folder.path()).await?,
     };
     // Beside its place first, whole and synced; the manifest last: what is found is right.
     let fresh = images.join(format!("{key}.{}.new", std::process::id()));
@@ -190,7 +170,7 @@ pub async fn ensure(
     fs::rename(&fresh, &path).map_err(io_error(&path))?;
     write_manifest(&manifest_path, &path, content)?;
     // It said nothing that is of use to anybody any more.
-    let log = log_of(folder.path());
+    let log = build::log_of(folder.path());
     fs::remove_file(&log).map_err(io_error(&log))?;
     Ok(BaseImage { path, content, built: true })
 }
@@ -209,12 +189,6 @@ fn clear_abandoned(work: &Path) {
             }
         }
     }
-}
-
-/// The log of what builds an image in `folder`. Kept beside the folder, which goes: a person
-/// who reads of a failure can read all of it.
-fn log_of(folder: &Path) -> PathBuf {
-    folder.with_extension("log")
 }
 
 /// A file that is there: only its digest is wanted, kept for as long as it is unchanged.
@@ -324,182 +298,9 @@ async fn lock(path: PathBuf) -> Result<Flock<File>, BaseError> {
     blocking(wait).await.map_err(fail)
 }
 
-/// Runs file work that takes long outside of the runtime's own threads.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
-}
-
-/// The digest of a file.
-pub(crate) async fn digest_file(path: PathBuf) -> Result<Digest, BaseError> {
-    let fail = io_error(&path);
-    blocking(move || {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update_reader(File::open(&path)?)?;
-        Ok(Digest::from_bytes(*hasher.finalize().as_bytes()))
-    })
-    .await
-    .map_err(fail)
-}
-
-/// Copies a file and syncs the copy; returns the digest of what was written. A copy that
-/// cannot be finished is removed: on a full disk it would hold what room is left.
-pub(crate) async fn copy_synced(from: PathBuf, to: PathBuf) -> Result<Digest, BaseError> {
-    let (source_failed, target_failed) = (io_error(&from), io_error(&to));
-    let copied = blocking(move || {
-        let mut source = match File::open(&from) {
-            Ok(source) => source,
-            Err(error) => return Ok(Err(CopyError::Read(error))),
-        };
-        Ok(copy_stream(&mut source, &to))
-    })
-    .await;
-    match copied {
-        Ok(Ok((digest, _))) => Ok(digest),
-        Ok(Err(CopyError::Read(error))) => Err(source_failed(error)),
-        Ok(Err(CopyError::Write(error))) | Err(error) => Err(target_failed(error)),
-    }
-}
-
-/// On which side a copy failed.
-#[derive(Debug)]
-pub(crate) enum CopyError {
-    /// Where it comes from.
-    Read(io::Error),
-    /// Where it goes to.
-    Write(io::Error),
-}
-
-/// Copies a stream into a file and syncs it; returns the digest and the size of what was
-/// written. What cannot be finished is removed.
-pub(crate) fn copy_stream(source: &mut dyn io::Read, to: &Path) -> Result<(Digest, u64), CopyError> {
-    let copied = write_stream(source, to);
-    if copied.is_err() {
-        // It may not even have been made.
-        let _ = fs::remove_file(to);
-    }
-    copied
-}
-
-fn write_stream(source: &mut dyn io::Read, to: &Path) -> Result<(Digest, u64), CopyError> {
-    let mut target =
-        OpenOptions::new().create(true).write(true).truncate(true).mode(0o644).open(to).map_err(CopyError::Write)?;
-    let mut hasher = blake3::Hasher::new();
-    let mut size = 0;
-    let mut piece = vec![0; 1024 * 1024];
-    loop {
-        let count = match source.read(&mut piece) {
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(CopyError::Read(error)),
-        };
-        if count == 0 {
-            break;
-        }
-        let bytes = piece.get(..count).unwrap_or_default();
-        hasher.update(bytes);
-        size += u64::try_from(count).unwrap_or(u64::MAX);
-        target.write_all(bytes).map_err(CopyError::Write)?;
-    }
-    target.sync_all().map_err(CopyError::Write)?;
-    Ok((Digest::from_bytes(*hasher.finalize().as_bytes()), size))
-}
-
-/// Makes the built-in image in `folder`.
-async fn build(apptainer: &Apptainer, folder: &Path) -> Result<PathBuf, BaseError> {
-    let bootstrap = on_path("mmdebstrap").ok_or(BaseError::NoProgram("mmdebstrap"))?;
-    for (path, content, executable) in DEFINITION {
-        let file = folder.join("definition").join(path);
-        let write = || -> io::Result<()> {
-            if let Some(parent) = file.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            let mode = if executable { 0o755 } else { 0o644 };
-            OpenOptions::new().create(true).write(true).mode(mode).open(&file)?.write_all(content.as_bytes())
-        };
-        write().map_err(io_error(&file))?;
-    }
-    let root = folder.join("root.tar");
-    let mut call = Command::new(bootstrap);
-    call.args(["--mode=unshare", "--variant=minbase", "--format=tar"])
-        .arg(format!("--include={}", packages()))
-        .arg(format!("--customize-hook={}", folder.join("definition/customize").display()))
-        .arg(SUITE)
-        .arg(&root)
-        .env("TMPDIR", folder);
-    run("mmdebstrap", call, folder).await?;
-    let definition = folder.join("image.def");
-    let template = include_str!("../base/sif.def");
-    fs::write(&definition, template.replace("@ROOTFS@", &root.display().to_string())).map_err(io_error(&definition))?;
-    let image = folder.join("image.sif");
-    let mut call = apptainer.command(&command::build(&image, &definition));
-    call.env("APPTAINER_TMPDIR", folder);
-    run("apptainer build", call, folder).await?;
-    fs::remove_file(&root).map_err(io_error(&root))?;
-    Ok(image)
-}
-
-/// Makes an image of a registry's in `folder`.
-async fn pull(apptainer: &Apptainer, address: &str, folder: &Path) -> Result<PathBuf, BaseError> {
-    let image = folder.join("image.sif");
-    let mut call = apptainer.command(&command::build(&image, Path::new(address)));
-    call.env("APPTAINER_TMPDIR", folder);
-    run("apptainer build", call, folder).await?;
-    Ok(image)
-}
-
-async fn run(program: &'static str, mut call: Command, folder: &Path) -> Result<(), BaseError> {
-    let log = log_of(folder);
-    let file = OpenOptions::new().create(true).append(true).open(&log).map_err(io_error(&log))?;
-    let too = file.try_clone().map_err(io_error(&log))?;
-    let status = call
-        .stdin(Stdio::null())
-        .stdout(file)
-        .stderr(too)
-        .kill_on_drop(true)
-        .status()
-        .await
-        .map_err(io_error(Path::new(program)))?;
-    if status.success() {
-        return Ok(());
-    }
-    let tail = last_lines(&fs::read(&log).unwrap_or_default(), 12);
-    Err(BaseError::Failed { program, how: status.to_string(), log, tail })
-}
-
-/// The packages of the built-in definition, as mmdebstrap takes them.
-fn packages() -> String {
-    include_str!("../base/packages")
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim())
-        .filter(|line| !line.is_empty())
-        .collect::<Vec<_>>()
-        .join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn definitions_are_told_apart() {
-        assert_eq!(BaseDefinition::parse("debian"), BaseDefinition::BuiltIn);
-        assert_eq!(BaseDefinition::parse("docker://x/y:1"), BaseDefinition::Registry("docker://x/y:1".into()));
-        assert_eq!(BaseDefinition::parse("/a/b.sif"), BaseDefinition::Sif("/a/b.sif".into()));
-        assert!(BaseDefinition::BuiltIn.key().is_some());
-        assert_ne!(BaseDefinition::BuiltIn.key(), BaseDefinition::parse("docker://x").key());
-    }
-
-    #[test]
-    fn the_package_list_is_clean() {
-        let list = packages();
-        assert!(list.split(',').count() > 50);
-        assert!(list.chars().all(|letter| letter.is_ascii_alphanumeric() || ",-+.".contains(letter)), "{list}");
-        for wanted in ["xvfb", "openbox", "xdotool", "squashfs-tools", "python3"] {
-            assert!(list.split(',').any(|package| package == wanted), "{wanted}");
-        }
-    }
 
     #[tokio::test]
     async fn what_a_killed_builder_left_goes_and_a_living_ones_stays() {

@@ -1,0 +1,46 @@
+//! A program whose standard input and output are a socket of the worker's.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::os;
+
+/// What a shell says of a program that cannot be started.
+const NOT_STARTED: i32 = 127;
+
+/// Becomes the program. Returns only if it cannot.
+pub(crate) fn attach(socket: &Path, program: &OsString, args: &[OsString]) -> i32 {
+    match streams(socket) {
+        Ok((input, output)) => {
+            let error = Command::new(program).args(args).stdin(input).stdout(output).exec();
+            os::complain(&format!("{}: {error}", Path::new(program).display()));
+        }
+        Err(error) => os::complain(&format!("helper: {}: {error}", socket.display())),
+    }
+    NOT_STARTED
+}
+
+fn streams(socket: &Path) -> io::Result<(Stdio, Stdio)> {
+    let stream = UnixStream::connect(socket)?;
+    let output = OwnedFd::from(stream.try_clone()?);
+    Ok((Stdio::from(OwnedFd::from(stream)), Stdio::from(output)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_started_is_said_with_the_shells_code() {
+        let folder = tempfile::tempdir().expect("folder");
+        assert_eq!(attach(&folder.path().join("nobody"), &"/bin/true".into(), &[]), NOT_STARTED);
+        let socket = folder.path().join("s");
+        let _server = std::os::unix::net::UnixListener::bind(&socket).expect("listens");
+        assert_eq!(attach(&socket, &"/no/such/program".into(), &[]), NOT_STARTED);
+    }
+}
