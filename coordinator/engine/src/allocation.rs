@@ -124,6 +124,28 @@ pub struct PoolRecord {
     /// The time of nodes used up by allocations that ended.
     #[serde(default)]
     pub used: Millis,
+    /// The most that workers of it have said they have, since it was set.
+    #[serde(default)]
+    pub reported: Option<Capacity>,
+}
+
+impl PoolRecord {
+    /// What a new worker of it will have, as far as that is known: what is promised, but no
+    /// more than any of its workers had.
+    #[must_use]
+    pub fn offer(&self) -> Capacity {
+        self.reported.map_or(self.pool.offer, |reported| self.pool.offer.and(reported))
+    }
+
+    /// What its workers say they have, if that is less than was promised.
+    #[must_use]
+    pub fn falls_short(&self) -> Option<Capacity> {
+        let (promised, offer) = (self.pool.offer, self.offer());
+        let less = offer.cpu_millis < promised.cpu_millis
+            || offer.memory_mib < promised.memory_mib
+            || offer.gpus < promised.gpus;
+        self.reported.filter(|_| less)
+    }
 }
 
 /// A pool is left alone for a while.
@@ -202,7 +224,7 @@ pub struct Allocation {
     pub restarts: u32,
     /// The worker that spoke from it last.
     pub worker: Option<WorkerId>,
-    /// Whether any worker ever spoke from it.
+    /// Whether any worker ever spoke from it that took leases.
     pub said_hello: bool,
     /// The time that earlier incarnations ran.
     pub used: Millis,

@@ -4,19 +4,28 @@
 //! such, and a journal that holds one is not made worse by reading it.
 
 mod allocations;
+mod escrow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::ids::{AttemptId, EpisodeId, WorkerId};
-use longhaul_core::outcome::{AttemptEnd, FaultClass};
+use longhaul_core::outcome::{AttemptEnd, FaultClass, Settlement};
 use longhaul_core::time::{Millis, Timestamp};
 
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::lease::LeaseRef;
+use crate::ledger::Ledger;
 use crate::state::{
-    Cancellation, Episode, EpisodeState, ForgottenRun, Layer, LayerState, Lease, PastAttempt, PastEnd, Run, Worker,
+    Cancellation, Episode, EpisodeState, ForgottenRun, Layer, LayerState, Lease, PastAttempt, PastEnd, Readiness, Run,
+    SetAside, Worker,
 };
+
+/// For how long it is known that a node's disk was full; much longer than anything rests for it.
+const FULL_DISK_IS_REMEMBERED: Millis = Millis::from_secs(24 * 3600);
+
+/// How many episodes that were set aside are remembered.
+const SET_ASIDE_IS_REMEMBERED: usize = 50;
 
 impl Engine {
     /// Applies one event of the journal, new or old.
@@ -43,6 +52,7 @@ impl Engine {
                 };
                 if self.state.runs.insert(*run, record).is_none() {
                     self.state.order.push(*run);
+                    self.state.ledgers.insert(*run, Ledger::new(plan));
                 }
             }
             Event::RunCancelled { at, run, by } => {
@@ -64,25 +74,31 @@ impl Engine {
             }
             Event::RunForgotten { run, .. } => {
                 if let Some(record) = self.state.runs.remove(run) {
+                    self.state.ledgers.entry(*run).and_modify(Ledger::forget);
                     self.state.order.retain(|known| known != run);
                     let kept = ForgottenRun { digest: record.digest, summary: record.summary(*run) };
                     self.state.forgotten.insert(*run, kept);
                 }
             }
-            Event::WorkerConnected { at, worker, session, profile, live } => {
-                self.state.workers.entry(*worker).and_modify(|known| known.session = Some(*session)).or_insert_with(
-                    || Worker {
-                        profile: profile.clone(),
-                        joined_at: *at,
-                        session: Some(*session),
-                        draining: None,
-                        unfit: None,
-                        idle_since: None,
-                        leases: BTreeMap::new(),
-                    },
-                );
+            Event::WorkerConnected { at, worker, session, profile, live, readiness } => {
+                let known = self.state.workers.entry(*worker).or_insert_with(|| Worker {
+                    profile: profile.clone(),
+                    joined_at: *at,
+                    session: None,
+                    draining: None,
+                    unfit: None,
+                    preparing: false,
+                    fit_since: None,
+                    idle_since: None,
+                    leases: BTreeMap::new(),
+                });
+                known.session = Some(*session);
+                known.stand(*at, readiness.reason(), matches!(readiness, Readiness::Preparing(_)));
                 if let Some(allocation) = &profile.allocation {
-                    self.manned(*at, *worker, &profile.hostname, allocation);
+                    self.manned(*at, *worker, profile, allocation);
+                }
+                if readiness.is_fit() {
+                    self.shown_to_be_of_use(*worker);
                 }
                 self.volatile.seen.insert(*worker, *at);
                 for lease in live {
@@ -102,9 +118,13 @@ impl Engine {
                     worker.draining = Some(reason.clone());
                 }
             }
-            Event::WorkerUnfit { worker, reason, .. } => {
-                if let Some(worker) = self.state.workers.get_mut(worker) {
-                    worker.unfit.clone_from(reason);
+            Event::WorkerUnfit { at, worker, reason } => {
+                if let Some(known) = self.state.workers.get_mut(worker) {
+                    let preparing = known.preparing;
+                    known.stand(*at, reason.as_ref(), preparing && reason.is_some());
+                    if reason.is_none() {
+                        self.shown_to_be_of_use(*worker);
+                    }
                 }
             }
             Event::WorkerGone { at, worker, .. } => {
@@ -133,17 +153,19 @@ impl Engine {
                     self.volatile.renewed.insert(attempt, *at);
                 }
             }
-            Event::AttemptEnded { at, lease, worker, end, .. } => {
+            Event::AttemptEnded { at, lease, worker, end, cut_off, purses, .. } => {
+                self.settle_purses(*lease, purses);
                 self.learn_duration(*at, *lease, *worker, end);
                 if is_past_the_layers(end)
                     && let Some(env) = self.state.env_of(lease.attempt.episode).map(|env| env.plan)
                 {
                     self.state.proven.insert(env);
                 }
-                self.end_attempt(*at, lease.attempt, *worker, PastEnd::of(end));
+                self.end_attempt(*at, lease.attempt, *worker, PastEnd::of(end), *cut_off);
             }
-            Event::AttemptLost { at, lease, worker, fault } => {
-                self.end_attempt(*at, lease.attempt, *worker, PastEnd::Lost(fault.class));
+            Event::AttemptLost { at, lease, worker, fault, cut_off } => {
+                self.lose_purses(lease.attempt);
+                self.end_attempt(*at, lease.attempt, *worker, PastEnd::Lost(fault.class), *cut_off);
             }
             Event::EpisodeRequeued { at, episode, delay } => {
                 if let Some(Episode { state: state @ EpisodeState::Queued { .. }, .. }) = self.episode_mut(*episode) {
@@ -159,6 +181,7 @@ impl Engine {
                 if let Some(run) = self.state.runs.get_mut(&episode.run) {
                     run.open = run.open.saturating_sub(1);
                 }
+                self.note_set_aside(*at, *episode, settlement);
             }
             Event::LayerClaimed { .. }
             | Event::LayerAwaited { .. }
@@ -166,7 +189,11 @@ impl Engine {
             | Event::LayerReleased { .. }
             | Event::LayerReady { .. }
             | Event::LayerFailed { .. } => self.apply_to_layers(event),
-            _ => self.apply_to_pools(event),
+            _ => {
+                if !self.apply_to_money(event) {
+                    self.apply_to_pools(event);
+                }
+            }
         }
     }
 
@@ -240,7 +267,14 @@ impl Engine {
 
     /// Takes an attempt from its worker. Its episode waits until the next event of the
     /// batch says what becomes of it.
-    fn end_attempt(&mut self, at: Timestamp, attempt: AttemptId, worker: WorkerId, end: PastEnd) {
+    fn end_attempt(
+        &mut self,
+        at: Timestamp,
+        attempt: AttemptId,
+        worker: WorkerId,
+        end: PastEnd,
+        cut_off: Option<Millis>,
+    ) {
         let explained = end.took_worker().then(|| self.explanation_of(worker)).flatten();
         let Some(record) = self.state.workers.get_mut(&worker) else { return };
         let Some(lease) = record.leases.remove(&attempt) else { return };
@@ -249,11 +283,42 @@ impl Engine {
         self.volatile.started.remove(&attempt);
         let hostname = record.profile.hostname.clone();
         let (epoch, granted_at) = (lease.epoch, lease.since);
-        let past = PastAttempt { epoch, worker, hostname, granted_at, ended_at: at, end, explained };
+        if end.met_full_disk() {
+            self.state.full_disks.retain(|_, since| at.since(*since) < FULL_DISK_IS_REMEMBERED);
+            self.state.full_disks.insert(hostname.clone(), at);
+        }
+        let past = PastAttempt { epoch, worker, hostname, granted_at, ended_at: at, end, explained, cut_off };
         if let Some(episode) = self.episode_mut(attempt.episode) {
             episode.past.push(past);
             episode.state = EpisodeState::Queued { since: at, delay: Millis(0) };
         }
+    }
+}
+
+impl Engine {
+    /// Keeps in mind what was set aside, beyond its run.
+    fn note_set_aside(&mut self, at: Timestamp, id: EpisodeId, settlement: &Settlement) {
+        let Settlement::Faulted(fault) = settlement else { return };
+        // Of these classes no number of attempts is used up: something is wrong around them.
+        if !matches!(fault.class, FaultClass::Preempted | FaultClass::WorkerLost | FaultClass::NodeDisk) {
+            return;
+        }
+        let Some((_, entry)) = self.state.runs.get(&id.run).and_then(|run| run.episode(id.index)) else { return };
+        let aside = SetAside { at, episode: id, task: entry.task.clone(), reason: fault.message.clone() };
+        let surplus = (self.state.set_aside.len() + 1).saturating_sub(SET_ASIDE_IS_REMEMBERED);
+        self.state.set_aside.drain(..surplus);
+        self.state.set_aside.push(aside);
+    }
+}
+
+impl Worker {
+    /// Takes in whether it takes leases.
+    fn stand(&mut self, at: Timestamp, unfit: Option<&String>, preparing: bool) {
+        if self.unfit.is_some() && unfit.is_none() {
+            self.fit_since = Some(at);
+        }
+        self.unfit = unfit.cloned();
+        self.preparing = preparing;
     }
 }
 

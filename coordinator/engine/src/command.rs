@@ -1,15 +1,19 @@
 //! Commands: what the shell asks of the engine, and why it may be refused.
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{AttemptEnd, Fault};
 use longhaul_core::plan::{LayerKind, RunPlan};
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{JobId, JobSeen, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
-use crate::state::{LayerInfo, RunTerms, WorkerProfile};
+use crate::ledger::ScopeName;
+use crate::state::{LayerInfo, Readiness, RunTerms, WorkerProfile};
 
 /// Something that happened outside, or that a person asked for. The time is an
 /// argument of [`Engine::decide`](crate::Engine::decide), beside the command.
@@ -52,6 +56,9 @@ pub enum Command {
         session: u64,
         /// What it has and where it is.
         profile: WorkerProfile,
+        /// Whether it takes leases.
+        #[serde(default)]
+        readiness: Readiness,
         /// The attempts that it holds: running, parked, or ended without an
         /// acknowledgement of that end.
         live: Vec<LeaseRef>,
@@ -93,6 +100,66 @@ pub enum Command {
         end: AttemptEnd,
         /// How many steps it has, the first observation included.
         steps: u32,
+        /// What its purses came to: no call is made from them any more. One that was granted
+        /// money and is missing here counts whole until [`Self::PursesClosed`]. If the lease is
+        /// over, this whole command is refused, and the purses are to be given in that one.
+        #[serde(default)]
+        purses: Vec<(PurseKind, PurseState)>,
+    },
+    /// A purse holds too little for the next call. Each purse has one open request at a time: a
+    /// later one takes the place of the one before, and whoever waits asks again when calls of
+    /// its own have been settled meanwhile. Repeated after every hello for as long as it is open.
+    EscrowRequested {
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What has become of it.
+        state: PurseState,
+        /// What the sum of grants has to reach for the call:
+        /// [`Short::wanted`](longhaul_core::purse::Short::wanted).
+        wanted: Money,
+        /// The least that makes the call possible at all, now or later: what the purse has
+        /// settled plus the most that the call can cost (`EscrowRequest.bound_nanos`).
+        bound: Money,
+    },
+    /// What has become of a purse. Repeated, late and out of order, of live attempts and of those
+    /// that are over: what it says that is new counts.
+    EscrowReported {
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What has become of it.
+        state: PurseState,
+    },
+    /// No call is made from these purses any more, and this is what they came to: of an attempt
+    /// that was lost and turned up (its worker was cut off, or its spool was found). What it was
+    /// granted and has not spent is free, even what it never heard of.
+    PursesClosed {
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Its purses.
+        purses: Vec<(PurseKind, PurseState)>,
+    },
+    /// A person raises a cap. Accepted and without effect if it is as high already.
+    RaiseBudget {
+        /// The run.
+        run: RunId,
+        /// Which of its caps.
+        scope: ScopeName,
+        /// The cap from now on.
+        cap: Money,
+        /// Who asked, for people.
+        by: String,
+    },
+    /// An endpoint answers, or does not. Given as often as one likes; only a change is stored,
+    /// and another reason is none.
+    EndpointSeen {
+        /// The endpoint, as runs name it.
+        endpoint: String,
+        /// Why it is down, if it is.
+        down: Option<String>,
     },
     /// A worker lacks a layer and asks whether it may build it. Repeated after every
     /// hello for as long as the question is open.
@@ -276,6 +343,32 @@ pub enum Rejection {
     UnknownSubmission {
         /// The submission named.
         token: Token,
+    },
+    /// The scope has no cap that could be raised.
+    #[error("run {run} has no budget for the scope `{scope}`")]
+    NoBudget {
+        /// The run named.
+        run: RunId,
+        /// The scope named.
+        scope: ScopeName,
+    },
+    /// A cap is only ever raised.
+    #[error("the budget of {scope} in run {run} is {cap} already; it cannot be lowered to {given}")]
+    BudgetLowered {
+        /// The run named.
+        run: RunId,
+        /// The scope named.
+        scope: ScopeName,
+        /// Its cap.
+        cap: Money,
+        /// The cap that was given.
+        given: Money,
+    },
+    /// All of the run is settled: no money could start anything again.
+    #[error("all episodes of run {run} are settled; more money would change nothing")]
+    RunOver {
+        /// The run named.
+        run: RunId,
     },
     /// There never was such an attempt.
     #[error("attempt {attempt} is not known")]

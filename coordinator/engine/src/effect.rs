@@ -5,14 +5,17 @@
 //! effect for a worker without a session is dropped; what is still owed then is sent
 //! when that worker says hello.
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{Fault, Settlement};
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{JobId, PoolId, Token};
 use crate::lease::LeaseRef;
+use crate::ledger::ScopeName;
 use crate::state::LayerInfo;
 
 /// One instruction to the shell.
@@ -62,6 +65,29 @@ pub enum Effect {
         /// The answer.
         answer: LayerAnswer,
     },
+    /// Answer a request for money; unasked when more is granted to one that waited.
+    AnswerEscrow {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// The sum of grants, durable.
+        granted: Money,
+        /// Whether that is enough.
+        rest: EscrowRest,
+    },
+    /// Tell a worker that others wait for money: what is free in a purse is to be given back at
+    /// once, and what calls in flight leave over when they are settled.
+    RecallEscrow {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+    },
     /// End a worker's session, if it has one: it was given up, and has to say hello again.
     CloseSession {
         /// The worker.
@@ -103,6 +129,21 @@ pub enum Effect {
     },
     /// Tell whoever follows.
     Publish(Notice),
+}
+
+/// Whether what was granted is enough for the call that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EscrowRest {
+    /// It is.
+    Enough,
+    /// Not yet: money in flight may come back, and another answer follows.
+    Wait,
+    /// The call will never fit.
+    Refused {
+        /// In which scope, in words.
+        reason: String,
+    },
 }
 
 /// Why an attempt is to be stopped.
@@ -150,4 +191,20 @@ pub enum Notice {
     LayerChanged(Digest),
     /// A pool or one of its allocations changed.
     PoolChanged(PoolId),
+    /// So much of a cap is spent; said once for each cap and percentage.
+    BudgetNearlySpent {
+        /// The run.
+        run: RunId,
+        /// Which of its caps.
+        scope: ScopeName,
+        /// How many hundredths.
+        percent: u8,
+    },
+    /// An endpoint does not answer any more, or does again.
+    EndpointChanged {
+        /// The endpoint, as runs name it.
+        endpoint: String,
+        /// Why it is down, if it is.
+        down: Option<String>,
+    },
 }

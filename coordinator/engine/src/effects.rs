@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
+use longhaul_core::money::Money;
 
 use crate::allocation::{Allocation, JobId, Stage, Submission, Token};
-use crate::effect::{Effect, LayerAnswer, Notice, RevokeReason};
+use crate::effect::{Effect, EscrowRest, LayerAnswer, Notice, RevokeReason};
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::lease::LeaseRef;
+use crate::ledger::Purses;
 use crate::state::{EpisodeState, LayerState, Worker};
 
 impl Engine {
@@ -42,10 +45,24 @@ impl Engine {
                 owed.push(Effect::SendRevoke { worker: id, lease, reason: RevokeReason::Cancelled });
             }
         }
+        owed.extend(self.recalls_from(id, worker));
         if let Some(reason) = &worker.draining {
             owed.push(Effect::SendDrain { worker: id, reason: reason.clone() });
         }
         owed
+    }
+
+    /// What is still asked back from a worker, which may not have heard of it. What it asked for
+    /// itself, it asks again.
+    fn recalls_from(&self, id: WorkerId, worker: &Worker) -> Vec<Effect> {
+        let leases = worker.leases.iter().map(|(attempt, lease)| LeaseRef { attempt: *attempt, epoch: lease.epoch });
+        let recalls = leases.flat_map(|lease| {
+            let ledger = self.state.ledgers.get(&lease.attempt.episode.run).filter(|ledger| !ledger.queue.is_empty());
+            let purses = ledger.and_then(|ledger| ledger.purses.get(&lease.attempt));
+            let recalled = purses.into_iter().flat_map(Purses::all).filter(|(_, purse)| purse.is_recalled());
+            recalled.map(move |(purse, _)| Effect::RecallEscrow { worker: id, lease, purse })
+        });
+        recalls.collect()
     }
 
     /// What Slurm must hear after a replay: submissions of unknown fate are looked for, and
@@ -159,7 +176,62 @@ impl Outbox<'_> {
                 waiters.iter().for_each(|waiter| self.answer(key, *waiter));
                 self.publish(Notice::LayerChanged(*key));
             }
-            _ => self.event_of_pools(event),
+            _ => {
+                if !self.event_of_money(event) {
+                    self.event_of_pools(event);
+                }
+            }
+        }
+    }
+
+    /// What follows from an event about money or endpoints; whether it was one.
+    fn event_of_money(&mut self, event: &Event) -> bool {
+        match event {
+            Event::EscrowRequested { lease, purse, .. } => {
+                // Granted or refused in the same batch, it is answered there.
+                if self.engine.state.purse(lease.attempt, *purse).is_some_and(|known| known.waiting().is_some()) {
+                    self.answer_escrow(*lease, *purse, EscrowRest::Wait);
+                }
+                self.run_changed(lease.attempt.episode.run);
+            }
+            Event::EscrowGranted { lease, purse, .. } => {
+                let waits =
+                    self.engine.state.purse(lease.attempt, *purse).is_some_and(|known| known.waiting().is_some());
+                let rest = if waits { EscrowRest::Wait } else { EscrowRest::Enough };
+                self.answer_escrow(*lease, *purse, rest);
+                self.run_changed(lease.attempt.episode.run);
+            }
+            Event::EscrowRefused { lease, purse, reason, .. } => {
+                self.answer_escrow(*lease, *purse, EscrowRest::Refused { reason: reason.clone() });
+                self.run_changed(lease.attempt.episode.run);
+            }
+            Event::EscrowRecalled { purses, .. } => {
+                for (lease, purse) in purses {
+                    if let Some(worker) = self.engine.state.holder(*lease) {
+                        self.effects.push(Effect::RecallEscrow { worker, lease: *lease, purse: *purse });
+                    }
+                }
+            }
+            Event::EscrowReported { lease, .. } | Event::PursesClosed { lease, .. } => {
+                self.run_changed(lease.attempt.episode.run);
+            }
+            Event::BudgetRaised { run, .. } => self.run_changed(*run),
+            Event::BudgetNearlySpent { run, scope, percent, .. } => {
+                self.publish(Notice::BudgetNearlySpent { run: *run, scope: scope.clone(), percent: *percent });
+            }
+            Event::EndpointSeen { endpoint, down, .. } => {
+                self.publish(Notice::EndpointChanged { endpoint: endpoint.clone(), down: down.clone() });
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn answer_escrow(&mut self, lease: LeaseRef, purse: PurseKind, rest: EscrowRest) {
+        let known = self.engine.state.purse(lease.attempt, purse);
+        if let Some(worker) = self.engine.state.holder(lease) {
+            let granted = known.map_or(Money::ZERO, |known| known.state.granted);
+            self.effects.push(Effect::AnswerEscrow { worker, lease, purse, granted, rest });
         }
     }
 

@@ -7,6 +7,7 @@ use crate::command::{Command, Rejection};
 use crate::effect::Effect;
 use crate::event::Event;
 use crate::lease::LeaseRef;
+use crate::ledger::Ledger;
 use crate::settings::Settings;
 use crate::state::{EpisodeState, Lease, State, Worker};
 use crate::volatile::Volatile;
@@ -40,7 +41,11 @@ impl Engine {
         Self::with_state(settings, State::default())
     }
 
-    pub(crate) fn with_state(settings: Settings, state: State) -> Self {
+    pub(crate) fn with_state(settings: Settings, mut state: State) -> Self {
+        // A state from before there were ledgers: nothing was spent in it.
+        for (id, run) in &state.runs {
+            state.ledgers.entry(*id).or_insert_with(|| Ledger::new(&run.plan));
+        }
         let mut volatile = Volatile::default();
         volatile.renewed.extend(state.leases().map(|(_, lease, _)| (lease.attempt, Timestamp::default())));
         volatile.seen.extend(state.workers.keys().map(|worker| (*worker, Timestamp::default())));

@@ -5,16 +5,20 @@
 //! with a `serde(default)`, and [`crate::snapshot::FORMAT`] is bumped when an old reader
 //! would misread what a new writer wrote.
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{AttemptEnd, Fault, Settlement};
 use longhaul_core::plan::{LayerKind, Resources, RunPlan};
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::allocation::{AllocationEnd, JobId, JobPhase, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
-use crate::state::{LayerInfo, RunTerms, WorkerProfile};
+use crate::ledger::ScopeName;
+use crate::state::{LayerInfo, Readiness, RunTerms, WorkerProfile};
 
 /// A fact, as the journal has it. Heartbeats and progress are none: they are not stored.
 ///
@@ -78,6 +82,9 @@ pub enum Event {
         profile: WorkerProfile,
         /// The attempts that it said it holds.
         live: Vec<LeaseRef>,
+        /// Whether it takes leases.
+        #[serde(default, skip_serializing_if = "Readiness::is_fit")]
+        readiness: Readiness,
     },
     /// A worker's session ended.
     WorkerDisconnected {
@@ -127,6 +134,12 @@ pub enum Event {
         end: AttemptEnd,
         /// How many steps it has.
         steps: u32,
+        /// How much time its worker had left when it began, if the end of that time cut it off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<Millis>,
+        /// What its purses came to.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        purses: Vec<(PurseKind, PurseState)>,
     },
     /// A lease ran out, or was given back: the attempt ended without a report.
     AttemptLost {
@@ -138,6 +151,9 @@ pub enum Event {
         worker: WorkerId,
         /// Why: of the class `WorkerLost` or `Preempted`.
         fault: Fault,
+        /// How much time its worker had left when it began, if the end of that time cut it off.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cut_off: Option<Millis>,
     },
     /// An episode waits for its next attempt.
     EpisodeRequeued {
@@ -243,6 +259,103 @@ pub enum Event {
         worker: WorkerId,
         /// Why it can take none.
         reason: Option<String>,
+    },
+    /// A purse holds too little for a call: it waits its turn.
+    EscrowRequested {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What has become of it, as its worker says.
+        state: PurseState,
+        /// What the sum of grants has to reach for the call.
+        wanted: Money,
+        /// The most that the call can cost.
+        bound: Money,
+    },
+    /// The sum of a purse's grants, from now on or once more. Its request is answered.
+    EscrowGranted {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// The sum.
+        granted: Money,
+    },
+    /// A call will never fit: its request is answered.
+    EscrowRefused {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// In which scope, in words.
+        reason: String,
+    },
+    /// Others wait for money: what is free in these purses is asked back.
+    EscrowRecalled {
+        /// When.
+        at: Timestamp,
+        /// The attempts and their epochs, and which of their purses.
+        purses: Vec<(LeaseRef, PurseKind)>,
+    },
+    /// A worker said something new of a purse.
+    EscrowReported {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What it said.
+        state: PurseState,
+    },
+    /// No call is made from these purses any more: what they came to.
+    PursesClosed {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// Its purses.
+        purses: Vec<(PurseKind, PurseState)>,
+    },
+    /// A person raised a cap.
+    BudgetRaised {
+        /// When.
+        at: Timestamp,
+        /// The run.
+        run: RunId,
+        /// Which of its caps.
+        scope: ScopeName,
+        /// The cap from now on.
+        cap: Money,
+        /// Who asked.
+        by: String,
+    },
+    /// So much of a cap is spent.
+    BudgetNearlySpent {
+        /// When.
+        at: Timestamp,
+        /// The run.
+        run: RunId,
+        /// Which of its caps.
+        scope: ScopeName,
+        /// How many hundredths.
+        percent: u8,
+    },
+    /// An endpoint does not answer any more, or does again.
+    EndpointSeen {
+        /// When.
+        at: Timestamp,
+        /// The endpoint.
+        endpoint: String,
+        /// Why it is down, if it is.
+        down: Option<String>,
     },
     /// A pool is as given from now on.
     PoolSet {
@@ -474,6 +587,15 @@ impl Event {
             | Self::LayerReady { at, .. }
             | Self::LayerFailed { at, .. }
             | Self::WorkerUnfit { at, .. }
+            | Self::EscrowRequested { at, .. }
+            | Self::EscrowGranted { at, .. }
+            | Self::EscrowRefused { at, .. }
+            | Self::EscrowRecalled { at, .. }
+            | Self::EscrowReported { at, .. }
+            | Self::PursesClosed { at, .. }
+            | Self::BudgetRaised { at, .. }
+            | Self::BudgetNearlySpent { at, .. }
+            | Self::EndpointSeen { at, .. }
             | Self::PoolSet { at, .. }
             | Self::PoolRemoved { at, .. }
             | Self::PartitionSeen { at, .. }

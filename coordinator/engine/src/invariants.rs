@@ -8,6 +8,7 @@ use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId};
 use crate::allocation::{Allocation, AllocationState};
 use crate::engine::Engine;
 use crate::lease::LeaseRef;
+use crate::ledger::{AccountKey, Charge, Ledger};
 use crate::state::{Episode, EpisodeState, LayerState, Lease, Run};
 
 /// The invariants of the state.
@@ -37,6 +38,10 @@ pub enum Invariant {
     OneOpenSubmission,
     /// An allocation stands where its submission does.
     AllocationMatchesSubmission,
+    /// What is settled and in escrow never exceeds a cap by more than vendors exceeded bounds.
+    MoneyWithinCap,
+    /// Every account is the sum of its purses; what is over holds no escrow and waits for none.
+    MoneyAddsUp,
 }
 
 impl fmt::Display for Invariant {
@@ -52,6 +57,8 @@ impl fmt::Display for Invariant {
             Self::DeadlinesMatch => "deadlines match",
             Self::OneOpenSubmission => "one open submission",
             Self::AllocationMatchesSubmission => "allocation matches submission",
+            Self::MoneyWithinCap => "money within cap",
+            Self::MoneyAddsUp => "money adds up",
         })
     }
 }
@@ -87,6 +94,7 @@ impl Engine {
         }
         self.check_layers()?;
         self.check_submissions()?;
+        self.state.ledgers.iter().try_for_each(|(run, ledger)| self.check_ledger(*run, ledger))?;
         self.check_deadlines()
     }
 
@@ -184,6 +192,38 @@ impl Engine {
                 && submission.tasks.keys().copied().eq(0..submission.count)
                 && submission.mark <= self.state.queue_mark;
             check(sound, Invariant::AllocationMatchesSubmission, || format!("{token}: {submission:?}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_ledger(&self, id: RunId, ledger: &Ledger) -> Result<(), Violation> {
+        let mut sums: BTreeMap<AccountKey, Charge> = BTreeMap::new();
+        let mut waiting = BTreeSet::new();
+        for (lease, agent, kind, purse) in ledger.all_purses() {
+            let charge = purse.charge();
+            let live = self.state.holder(lease).is_some();
+            // A live attempt may close a purse early; one that is over has none that is live.
+            check(live || !charge.live, Invariant::MoneyAddsUp, || format!("{lease} is over, its purse {purse:?}"))?;
+            waiting.extend(purse.waiting().map(|waiting| (waiting.turn, (lease.attempt, kind))));
+            for key in Ledger::payers(lease.attempt, agent, kind) {
+                sums.entry(key).or_default().add(charge);
+            }
+        }
+        check(ledger.queue.iter().map(|(turn, who)| (*turn, *who)).eq(waiting), Invariant::MoneyAddsUp, || {
+            format!("run {id}: the queue is {:?}", ledger.queue)
+        })?;
+        let known = self.state.runs.contains_key(&id);
+        for (key, account) in ledger.accounts() {
+            let sum = sums.remove(&key).unwrap_or_default();
+            // Purses that can change no more are dropped with the run.
+            let adds_up = (account.settled, account.escrow, account.unconfirmed)
+                == (sum.settled, sum.escrow, sum.unconfirmed)
+                || (!known && account.escrow.is_zero() && account.settled >= sum.settled);
+            check(adds_up, Invariant::MoneyAddsUp, || format!("run {id}, {key:?}: {account:?}, but {sum:?}"))?;
+            let most = account.cap.map(|cap| cap.saturating_add(account.overshoot));
+            check(most.is_none_or(|most| account.committed() <= most), Invariant::MoneyWithinCap, || {
+                format!("run {id}, {key:?}: {} of {account:?}", account.committed())
+            })?;
         }
         Ok(())
     }

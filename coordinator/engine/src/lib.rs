@@ -147,8 +147,11 @@
 //! ## What a loss costs an episode
 //!
 //! A worker that leaves (a warning signal, a preemption, the end of its time) gives its
-//! attempts back as `Preempted`; a worker that is lost costs `WorkerLost`. Neither uses up
-//! the retries. An episode that loses [`Settings::max_lost_workers`] workers is set aside and
+//! attempts back as `Preempted`; a worker that is lost costs `WorkerLost`; a full disk is
+//! `NodeDisk`, after which the node gets no lease for [`Settings::disk_rest`]. None of these
+//! uses up the retries. An episode that meets [`Settings::max_full_disks`] full disks is set
+//! aside: since each time another node (or the same, later) has to be full, that is at least a
+//! quarter of an hour with one node, and says that all are. One that loses [`Settings::max_lost_workers`] workers is set aside and
 //! names them, but not counting losses that Slurm explains, then or later: preempted, timed
 //! out, cancelled, its node failed, started anew.
 //!
@@ -158,6 +161,86 @@
 //! episode goes only to a worker with as much time left as it was seen to need: the mean of
 //! scored attempts of its env, or the time after which it was cut off itself; but never more
 //! than three quarters of the longest that any pool offers, or it would wait for ever.
+//!
+//! An attempt that its worker gave back within [`Settings::min_remaining`] of the end of its
+//! allocation, or that Slurm ended by TIMEOUT, was *cut off*: the event says how much time its
+//! worker had left when it began, and the next attempt wants twice that. Only cut-offs with at
+//! least half of the longest walltime on offer count (of one that began late nothing is known),
+//! as a number of their own; after [`Settings::max_cut_offs`] of them the episode is set aside.
+//! It ends: each cut-off either counts or doubles what is wanted next. What was set aside is
+//! remembered beyond its run ([`state::State::set_aside`]).
+//!
+//! ## What a worker turns out to be
+//!
+//! A hello says whether the worker takes leases ([`state::Readiness`]). One that prepares itself
+//! (it makes the base image) holds its place in the plan, is not idle for
+//! [`Settings::prepare_limit`], and proves nothing of its pool until it is ready. What workers
+//! report bounds what their pool promises ([`allocation::PoolRecord::offer`]), so that what fits
+//! the promise alone is not asked for again and again.
+//!
+//! # Money
+//!
+//! A [`ledger`] keeps what a run may spend: one account for each scope (the run, each agent,
+//! the judge, each episode with a cap of its own), and one purse for each attempt and kind of
+//! calls. Single calls are never seen here; a worker reserves them out of what its purse was
+//! granted, and a grant is durable before it is answered.
+//!
+//! ## What counts
+//!
+//! A purse is four sums that only grow, and reports of it are merged sum by sum: one that is
+//! repeated, late or out of order changes nothing. An account's `settled + escrow` never exceeds
+//! its cap, whatever is lost and whoever dies, but for what vendors bill beyond the bounds of
+//! calls, which is counted beside it ([`Invariant::MoneyWithinCap`]).
+//!
+//! | the attempt | its purse counts as settled | and in escrow |
+//! |---|---|---|
+//! | lives | what its calls cost | what it was granted, and has neither spent nor given back |
+//! | ended, and said what its purses came to | what its calls cost | nothing |
+//! | was lost, or ended without a word about the purse | all that it was granted and is not known to have given back | nothing |
+//!
+//! So a lost attempt counts whole, marked unconfirmed, until somebody who has its spool says what
+//! became of the money: [`Command::EscrowReported`] frees what that gives back in so many words,
+//! [`Command::PursesClosed`] also what the attempt was granted and never heard of. Either way it
+//! happens exactly once, and also after the run was forgotten: of that the sums are kept, and the
+//! purses that were lost. What is then said of other attempts is dropped: their last word had
+//! been heard.
+//!
+//! ## Who gets how much
+//!
+//! A request gets what its call needs, and some to spare: half of what its attempt has spent so
+//! far, at least one bound of the call and at most eight, and no more than half of what is left in
+//! any scope divided by the purses that live there. So chunks shrink to what one call needs
+//! as the end comes near, and where somebody waits there is nothing to spare. Without any cap it
+//! is 32 bounds. What a worker that dies can waste is therefore, for each attempt on it and
+//! beside the calls in flight, at most nine bounds of a call; near the cap, one.
+//!
+//! A request that does not fit waits its turn. Whoever is short in a scope keeps all that come
+//! later from that scope, so that small calls do not starve a large one; scopes that are not
+//! short go on. While somebody waits, what is free elsewhere in that scope is asked back
+//! ([`Effect::RecallEscrow`]), from each purse once until it has spent or was granted more: also
+//! from those that wait themselves, or they would wait for each other. Just what a call needs is
+//! not asked back before the call was made, or the same purse asks for still more. A request is refused only when what is *settled* and
+//! its own bound exceed a cap, since all else may come back; waiting ones are looked at after
+//! every command. Who waits is journalled, as with layers: a restart changes no turn, and a
+//! worker repeats what it asked in any case.
+//!
+//! Episodes that wait and were never granted anything are settled as not started as soon as
+//! their run or agent has less left unsettled than the smallest call that the agent ever asked
+//! for (or is stopped): no money in flight could change that, only a person who raises the cap
+//! before, or a spool found later. Those that were granted money once get their next attempt all
+//! the same, and end in order when its first call is refused; agents without endpoints need no
+//! money, and start.
+//!
+//! A vendor that bills more than the bound is paid what it says; the difference shows as the
+//! overshoot of every account above. If it is more than a hundredth of an account's cap, bounds
+//! are not to be trusted there: that scope is stopped, until a person raises its cap. Where it
+//! leaves more committed than the cap, money is asked back as if somebody waited.
+//!
+//! ## Endpoints
+//!
+//! While an endpoint is down ([`Command::EndpointSeen`]), episodes whose agent needs it get no
+//! lease, as long as a live attempt needs it too and will notice its return; where there is
+//! none, one is let go ahead.
 
 pub mod allocation;
 mod apply;
@@ -169,6 +252,7 @@ mod engine;
 mod event;
 mod invariants;
 mod lease;
+pub mod ledger;
 mod plan;
 mod query;
 mod settings;
@@ -181,12 +265,13 @@ pub use allocation::{
     AllocationId, JobEnd, JobId, JobPhase, JobSeen, PartitionOffer, Pool, PoolId, Token, WorkerAllocation,
 };
 pub use command::{Command, LayerOutcome, PlanProblem, PoolProblem, Rejection};
-pub use effect::{Effect, LayerAnswer, Notice, RevokeReason};
+pub use effect::{Effect, EscrowRest, LayerAnswer, Notice, RevokeReason};
 pub use engine::{Engine, HeartbeatReply};
 pub use event::{Departure, Event};
 pub use invariants::{Invariant, Violation};
 pub use lease::LeaseRef;
+pub use ledger::{ScopeName, ScopeNameError, ScopeView};
 pub use plan::{AllocationView, Hold, PoolPlan, PoolWhy};
-pub use query::{LiveAttempt, WaitReason, WorkerView};
+pub use query::{Away, LiveAttempt, WaitReason, WorkerView};
 pub use settings::Settings;
 pub use snapshot::{Snapshot, SnapshotError};

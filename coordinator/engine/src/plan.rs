@@ -6,7 +6,7 @@ use longhaul_core::time::{Millis, Timestamp};
 
 use crate::allocation::{Allocation, AllocationId, AllocationState, JobId, PoolId, PoolRecord, Queue, Stage, Token};
 use crate::engine::Engine;
-use crate::state::WorkerProfile;
+use crate::state::{Capacity, WorkerProfile};
 
 /// What a pool would ask for now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +100,13 @@ pub enum Hold {
         /// How many the pool has.
         live: u32,
     },
+    /// Its workers have less than it promises: what needs more is not asked for.
+    FallsShort {
+        /// What it promises.
+        promised: Capacity,
+        /// The most that its workers said they have.
+        reported: Capacity,
+    },
     /// The time of nodes is used up, or would be if everything ran to its end.
     NodeTime {
         /// The limit.
@@ -129,6 +136,17 @@ impl fmt::Display for Hold {
             Self::Partition { workers, live } => {
                 write!(f, "the partition holds at most {workers} workers, and the pool has {live}")
             }
+            Self::FallsShort { promised, reported } => write!(
+                f,
+                "its workers report {} cpus, {} MiB and {} gpus, and the pool promises {} cpus, {} MiB and {} gpus: \
+                 what needs more than they report is not asked for",
+                reported.cpu_millis / 1000,
+                reported.memory_mib,
+                reported.gpus,
+                promised.cpu_millis / 1000,
+                promised.memory_mib,
+                promised.gpus
+            ),
             Self::NodeTime { limit, committed } => {
                 write!(f, "of the {limit} of node time, {committed} are used or held by what runs and waits")
             }
@@ -149,6 +167,8 @@ pub struct AllocationView {
     pub allocation: Allocation,
     /// Its worker, if one is known now.
     pub worker: Option<WorkerProfile>,
+    /// Why that takes no leases, if it says so; hostile until escaped.
+    pub unfit: Option<String>,
 }
 
 impl AllocationView {
@@ -169,7 +189,10 @@ impl AllocationView {
             (AllocationState::Running { .. }, _) if self.worker.is_none() => {
                 "it runs, and its worker did not say hello yet".to_owned()
             }
-            (AllocationState::Running { .. }, _) => "it runs".to_owned(),
+            (AllocationState::Running { .. }, _) => match &self.unfit {
+                Some(unfit) => format!("it runs, and its worker takes no episodes: {unfit}"),
+                None => "it runs".to_owned(),
+            },
             (AllocationState::Ended { why, .. }, _) => format!("it is over: {why}"),
         };
         if missing_since.is_some() && self.allocation.is_live() {
@@ -213,6 +236,7 @@ impl Engine {
             stage: submission.stage.clone(),
             allocation: allocation.clone(),
             worker: allocation.worker.and_then(|id| Some(self.state.workers.get(&id)?.profile.clone())),
+            unfit: allocation.worker.and_then(|id| self.state.workers.get(&id)?.unfit.clone()),
         });
         Some(PoolWhy { record, plan, queue: self.state.queue.clone(), allocations: allocations.collect() })
     }

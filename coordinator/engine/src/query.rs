@@ -7,7 +7,7 @@ use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::plan::{LayerKind, Resources};
 use longhaul_core::time::{Millis, Timestamp};
 
-use crate::decide::Demand;
+use crate::decide::{Demand, Samples};
 use crate::engine::Engine;
 use crate::lease::LeaseRef;
 use crate::state::{Episode, EpisodeState, Layer, LayerState, Run, RunSummary, WorkerProfile};
@@ -46,6 +46,19 @@ pub struct LiveAttempt {
     pub reserved: Resources,
 }
 
+/// How many connected workers take no leases, each counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Away {
+    /// They are told to take no more.
+    pub draining: usize,
+    /// They say that they can take none, or their disk was found full.
+    pub unfit: usize,
+    /// They have missed their heartbeats.
+    pub silent: usize,
+    /// Their allocation is nearly over, or another worker speaks from it.
+    pub ending: usize,
+}
+
 /// Why an episode that is queued is not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
@@ -54,13 +67,17 @@ pub enum WaitReason {
         /// Until when.
         until: Timestamp,
     },
-    /// No worker is connected that takes leases.
-    NoWorker {
-        /// Connected workers that are told to take no more.
-        draining: usize,
-        /// Connected workers that have missed their heartbeats.
-        silent: usize,
+    /// An endpoint that its agent needs does not answer; others watch for it already.
+    EndpointDown {
+        /// The endpoint.
+        endpoint: String,
+        /// What it answered in place of an answer; hostile until escaped.
+        reason: String,
     },
+    /// As many other samples of its task have passed or are live as have to pass.
+    OtherSamples,
+    /// No worker is connected that takes leases.
+    NoWorker(Away),
     /// No connected worker has as much as its env asks for, even when empty.
     TooLarge {
         /// The env's folder name.
@@ -85,9 +102,14 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backoff { .. } => f.write_str("it is left alone for a while after a fault"),
-            Self::NoWorker { draining: 0, silent: 0 } => f.write_str("no worker is connected"),
-            Self::NoWorker { draining, silent } => {
-                write!(f, "no connected worker takes episodes ({draining} draining, {silent} silent)")
+            Self::EndpointDown { endpoint, reason } => write!(f, "the endpoint {endpoint} is down: {reason}"),
+            Self::OtherSamples => f.write_str("it may not be needed: other samples of its task are live"),
+            Self::NoWorker(away) if *away == Away::default() => f.write_str("no worker is connected"),
+            Self::NoWorker(Away { draining, unfit, silent, ending }) => {
+                let kinds = [(draining, "draining"), (unfit, "unfit"), (silent, "silent"), (ending, "at their end")];
+                let kinds = kinds.into_iter().filter(|(count, _)| **count > 0);
+                let kinds: Vec<_> = kinds.map(|(count, kind)| format!("{count} {kind}")).collect();
+                write!(f, "no connected worker takes episodes ({})", kinds.join(", "))
             }
             Self::TooLarge { env, asked, most_memory_mib, most_gpus } => write!(
                 f,
@@ -192,11 +214,28 @@ impl Engine {
         if !self.state.episode(episode)?.is_due(self.volatile.clock) {
             return Some(WaitReason::Backoff { until: since.plus(delay) });
         }
+        let run = self.state.runs.get(&episode.run)?;
+        let watched = self.watched_endpoints();
+        let held = run.endpoints(run.episode(episode.index)?.1).iter().find(|name| watched.contains(name.as_str()));
+        if let Some((endpoint, reason)) = held.and_then(|name| self.state.endpoints_down.get_key_value(name)) {
+            return Some(WaitReason::EndpointDown { endpoint: endpoint.clone(), reason: reason.clone() });
+        }
+        let entry = run.episode(episode.index)?.1;
+        if Samples::of(run).is_some_and(|mut samples| !samples.admit(entry)) {
+            return Some(WaitReason::OtherSamples);
+        }
         let rooms = self.rooms();
         if rooms.is_empty() {
-            let connected = self.state.workers.iter().filter(|(_, worker)| worker.session.is_some());
-            let (draining, silent): (Vec<_>, Vec<_>) = connected.partition(|(_, worker)| worker.draining.is_some());
-            return Some(WaitReason::NoWorker { draining: draining.len(), silent: silent.len() });
+            let mut away = Away::default();
+            for (id, worker) in self.state.workers.iter().filter(|(_, worker)| worker.session.is_some()) {
+                *match () {
+                    () if worker.draining.is_some() => &mut away.draining,
+                    () if self.is_unfit(worker) => &mut away.unfit,
+                    () if self.is_silent(*id) => &mut away.silent,
+                    () => &mut away.ending,
+                } += 1;
+            }
+            return Some(WaitReason::NoWorker(away));
         }
         let demand = Demand::new(env.resources, rooms.values().map(|room| room.capacity));
         let able = rooms.values().filter(|room| demand.on(room.capacity).is_some()).count();

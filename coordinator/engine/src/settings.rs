@@ -15,6 +15,13 @@ pub struct Settings {
     pub skew: Millis,
     /// How many workers an episode may take down with it before it is set aside.
     pub max_lost_workers: u32,
+    /// How many attempts of an episode may be cut off by the end of an allocation, each of
+    /// which had at least half of the longest walltime on offer, before it is set aside.
+    pub max_cut_offs: u32,
+    /// How many attempts of an episode may end on a full disk before it is set aside.
+    pub max_full_disks: u32,
+    /// For how long a node gets no lease after an attempt ended there on a full disk.
+    pub disk_rest: Millis,
     /// The longest wait between two attempts of an episode.
     pub max_backoff: Millis,
     /// A worker whose allocation ends sooner than this gets no lease any more.
@@ -26,6 +33,8 @@ pub struct Settings {
     pub start_limit: Millis,
     /// How long an allocation may run without a word from its worker before it is ended.
     pub hello_limit: Millis,
+    /// How long a worker may get itself ready after its hello before its allocation is ended.
+    pub prepare_limit: Millis,
     /// How long an allocation has to be missing from the queue, with no worker that speaks
     /// from it, before it counts as over.
     pub vanish_grace: Millis,
@@ -49,11 +58,15 @@ impl Default for Settings {
             lease_ttl: Millis::from_secs(40),
             skew: Millis::from_secs(10),
             max_lost_workers: 3,
+            max_cut_offs: 3,
+            max_full_disks: 6,
+            disk_rest: Millis::from_secs(120),
             max_backoff: Millis::from_secs(600),
             min_remaining: Millis::from_secs(120),
             max_starting: 16,
             start_limit: Millis::from_secs(120),
             hello_limit: Millis::from_secs(300),
+            prepare_limit: Millis::from_secs(1800),
             vanish_grace: Millis::from_secs(60),
             doubt_grace: Millis::from_secs(60),
             cancel_again: Millis::from_secs(60),

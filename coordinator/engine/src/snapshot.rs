@@ -10,7 +10,8 @@ use crate::state::State;
 ///
 /// 2: pools, submissions and allocations. A program of format 1 would drop them from a
 /// snapshot in silence, and ask for everything once more.
-pub const FORMAT: u32 = 2;
+/// 3: ledgers. A program of format 2 would spend every budget once more.
+pub const FORMAT: u32 = 3;
 
 /// The oldest format that is read: what came later has a default.
 const OLDEST: u32 = 1;

@@ -1,13 +1,15 @@
 //! How a worker stands with its allocation: how long it lasts, whether the worker is the one
 //! that counts, and what explains its loss. And how long an episode will want.
 
-use longhaul_core::ids::WorkerId;
+use std::collections::BTreeSet;
+
+use longhaul_core::ids::{AttemptId, WorkerId};
 use longhaul_core::outcome::{Fault, FaultClass};
 use longhaul_core::time::{Millis, Timestamp};
 
 use crate::allocation::{AllocationEnd, AllocationState, JobEnd};
 use crate::engine::Engine;
-use crate::state::{Episode, Run};
+use crate::state::{Episode, PastEnd, Run, Worker};
 
 /// What is known of the times of a run's episodes.
 pub(crate) struct Times<'a> {
@@ -27,6 +29,14 @@ impl Times<'_> {
         Some(self.limit(index).map_or(seen, |limit| seen.min(limit)))
     }
 
+    /// Twice what its attempts had that were cut off, but no more than its limit: so an
+    /// episode of which nothing is known gets to the longest allocations soon.
+    fn after_cut_offs(&self, index: usize, episode: &Episode) -> Millis {
+        let had = episode.past.iter().filter_map(|past| past.cut_off).max().unwrap_or_default();
+        let twice = Millis(had.0.saturating_mul(2));
+        self.limit(index).map_or(twice, |limit| twice.min(limit))
+    }
+
     fn limit(&self, index: usize) -> Option<Millis> {
         self.run.terms.limits.get(index).copied()
     }
@@ -40,7 +50,7 @@ impl Times<'_> {
     /// limit alone asks for nothing, since most episodes end well before theirs; and no
     /// more is asked than a fresh allocation has, or it would wait for ever.
     pub(crate) fn wanted(&self, index: usize, episode: &Episode, longest: Option<Millis>) -> Millis {
-        let seen = self.seen(index, episode).unwrap_or_default();
+        let seen = self.seen(index, episode).unwrap_or_default().max(self.after_cut_offs(index, episode));
         longest.map_or(seen, |longest| seen.min(Millis(longest.0 / 4 * 3)))
     }
 
@@ -75,9 +85,40 @@ impl Engine {
     /// Whether a worker takes leases, as far as it itself and its allocation are concerned.
     pub(crate) fn takes_leases(&self, id: WorkerId) -> bool {
         let enough = self.remaining(id, self.volatile.clock).is_none_or(|left| left >= self.settings.min_remaining);
-        self.state.workers.get(&id).is_some_and(|worker| worker.draining.is_none() && worker.unfit.is_none())
+        self.state.workers.get(&id).is_some_and(|worker| worker.draining.is_none() && !self.is_unfit(worker))
             && enough
             && !self.is_superseded(id)
+    }
+
+    /// Whether a worker says that it can take no leases, or an attempt has just ended on a full
+    /// disk of its node.
+    pub(crate) fn is_unfit(&self, worker: &Worker) -> bool {
+        let rests = |since: &Timestamp| self.volatile.waited(*since, self.volatile.clock) < self.settings.disk_rest;
+        worker.unfit.is_some() || self.state.full_disks.get(&worker.profile.hostname).is_some_and(rests)
+    }
+
+    /// Whether a worker is on its way to take leases, and not held up by anything else.
+    pub(crate) fn is_preparing(&self, id: WorkerId) -> bool {
+        let preparing = self.state.workers.get(&id).is_some_and(|worker| worker.preparing && worker.draining.is_none());
+        preparing && !self.is_superseded(id)
+    }
+
+    /// How much time a worker had left when an attempt began that ended so, if the end of that
+    /// time cut the attempt off: its worker had to stop, and Slurm says that the time is over, or
+    /// nearly so.
+    pub(crate) fn cut_off(&self, id: WorkerId, attempt: AttemptId, end: PastEnd, at: Timestamp) -> Option<Millis> {
+        let worker = self.state.workers.get(&id).filter(|_| end.was_preempted())?;
+        let lease = worker.leases.get(&attempt)?;
+        worker.profile.allocation.as_ref()?;
+        let is_over = self.allocation_of(id).is_some_and(|(_, _, allocation)| {
+            matches!(allocation.state, AllocationState::Ended { why: AllocationEnd::Job(JobEnd::TimedOut), .. })
+        });
+        let left = match self.remaining(id, at) {
+            Some(left) if is_over || left < self.settings.min_remaining => left,
+            None if is_over => Millis(0),
+            _ => return None,
+        };
+        Some(Millis(at.since(lease.since).0.saturating_add(left.0)))
     }
 
     /// What explains the loss of a worker without any guilt of its episodes: what became of
@@ -103,6 +144,21 @@ impl Engine {
             Some((class, why)) => Fault { class, message: format!("{message}: {why}"), log_tail: None },
             None => Fault { class: FaultClass::WorkerLost, message: message.to_owned(), log_tail: None },
         }
+    }
+
+    /// The endpoints that are down and that a live attempt needs, which will notice when they
+    /// answer again. Where none does, one episode is started all the same, or nobody would ever
+    /// know.
+    pub(crate) fn watched_endpoints(&self) -> BTreeSet<&str> {
+        if self.state.endpoints_down.is_empty() {
+            return BTreeSet::new();
+        }
+        let needed = self.state.leases().flat_map(|(_, lease, _)| {
+            let id = lease.attempt.episode;
+            let run = self.state.runs.get(&id.run);
+            run.and_then(|run| Some(run.endpoints(run.episode(id.index)?.1))).unwrap_or_default()
+        });
+        needed.map(String::as_str).filter(|name| self.state.endpoints_down.contains_key(*name)).collect()
     }
 
     /// What is known of the times of a run's episodes.

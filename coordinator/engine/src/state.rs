@@ -3,17 +3,24 @@
 //! Nothing here depends on when it was last heard from whom; that is
 //! `volatile` and is lost with the process, on purpose.
 
+mod workers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_core::agent::AgentSpec;
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
+use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
-use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RunPlan};
+use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, RunPlan};
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::allocation::{Allocation, AllocationId, PoolId, PoolRecord, Queue, Submission, Token, WorkerAllocation};
+use crate::allocation::{Allocation, AllocationId, PoolId, PoolRecord, Queue, Submission, Token};
 use crate::lease::LeaseRef;
+use crate::ledger::{Ledger, Purse};
+
+pub use workers::{Capacity, Lease, Readiness, Worker, WorkerProfile};
 
 /// All that is durable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +58,37 @@ pub struct State {
     /// Counts what may change what the queue shows: see [`Submission::mark`].
     #[serde(default)]
     pub queue_mark: u64,
+    /// The nodes, by name, on which an attempt ended on a full disk, and when the last did.
+    #[serde(default)]
+    pub full_disks: BTreeMap<String, Timestamp>,
+    /// The time of nodes that pools used up which were forgotten since: a pool that is set again
+    /// goes on from there.
+    #[serde(default)]
+    pub node_time: BTreeMap<PoolId, Millis>,
+    /// The last episodes that were set aside for what is not their own fault, oldest first:
+    /// kept beyond their runs.
+    #[serde(default)]
+    pub set_aside: Vec<SetAside>,
+    /// The money of runs; of those that were forgotten, what may still change.
+    #[serde(default)]
+    pub ledgers: BTreeMap<RunId, Ledger>,
+    /// The endpoints that do not answer, and why.
+    #[serde(default)]
+    pub endpoints_down: BTreeMap<String, String>,
+}
+
+/// An episode that was settled as faulted for what befell it again and again, and that a
+/// person can do something about: the end of its allocation, full disks, lost workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetAside {
+    /// When.
+    pub at: Timestamp,
+    /// The episode.
+    pub episode: EpisodeId,
+    /// Its task.
+    pub task: TaskName,
+    /// Why, and what to do; what workers say in it is hostile until escaped.
+    pub reason: String,
 }
 
 /// How long attempts took.
@@ -166,13 +204,23 @@ pub struct Counts {
     pub cancelled: u32,
     /// Settled: out of attempts.
     pub faulted: u32,
+    /// Settled: no money was left to begin them.
+    #[serde(default)]
+    pub not_started: u32,
 }
 
 impl Counts {
     /// All episodes.
     #[must_use]
     pub const fn total(&self) -> u32 {
-        self.queued + self.active + self.passed + self.failed + self.unverified + self.cancelled + self.faulted
+        self.queued
+            + self.active
+            + self.passed
+            + self.failed
+            + self.unverified
+            + self.cancelled
+            + self.faulted
+            + self.not_started
     }
 }
 
@@ -235,6 +283,9 @@ pub struct PastAttempt {
     /// episode's: its node failed, its allocation was preempted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explained: Option<String>,
+    /// How much time its worker had left when it began, if the end of that time cut it off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_off: Option<Millis>,
 }
 
 impl PastAttempt {
@@ -271,13 +322,21 @@ impl PastEnd {
     }
 
     /// Whether it uses up one of the attempts that the retry policy allows. A lost
-    /// worker and a preemption do not: they say nothing about the episode.
+    /// worker, a preemption and a full disk do not: they say nothing about the episode.
     #[must_use]
     pub const fn counts(self) -> bool {
         match self {
             Self::Scored | Self::Cancelled => true,
-            Self::Fault(class) | Self::Lost(class) => !matches!(class, FaultClass::WorkerLost | FaultClass::Preempted),
+            Self::Fault(class) | Self::Lost(class) => {
+                !matches!(class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
+            }
         }
+    }
+
+    /// Whether the node's disk was full.
+    #[must_use]
+    pub const fn met_full_disk(self) -> bool {
+        matches!(self, Self::Fault(FaultClass::NodeDisk) | Self::Lost(FaultClass::NodeDisk))
     }
 
     /// Whether a worker said so, rather than the coordinator for it.
@@ -297,65 +356,6 @@ impl PastEnd {
     pub const fn took_worker(self) -> bool {
         matches!(self, Self::Fault(FaultClass::WorkerLost) | Self::Lost(FaultClass::WorkerLost))
     }
-}
-
-/// What a worker has and where it is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerProfile {
-    /// The node's name.
-    pub hostname: String,
-    /// The Slurm job that it runs in, if any.
-    pub slurm_job_id: Option<String>,
-    /// What it has for attempts.
-    pub capacity: Capacity,
-    /// The allocation of ours that it runs in, if it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<WorkerAllocation>,
-}
-
-/// What a worker has for attempts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capacity {
-    /// Processors, in thousandths.
-    pub cpu_millis: u32,
-    /// Memory in MiB.
-    pub memory_mib: u64,
-    /// Graphics processors.
-    pub gpus: u32,
-    /// The most attempts at once, whatever the resources; 0 is no such limit.
-    pub max_slots: u32,
-}
-
-/// A worker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Worker {
-    /// What it has and where it is.
-    pub profile: WorkerProfile,
-    /// When it was first heard of.
-    pub joined_at: Timestamp,
-    /// Its open session, if it has one.
-    pub session: Option<u64>,
-    /// Why it takes no more leases, if it does not.
-    pub draining: Option<String>,
-    /// Why it can take no leases for now, if it cannot.
-    #[serde(default)]
-    pub unfit: Option<String>,
-    /// When its last lease ended.
-    #[serde(default)]
-    pub idle_since: Option<Timestamp>,
-    /// The leases that it holds.
-    pub leases: BTreeMap<AttemptId, Lease>,
-}
-
-/// A lease: a worker's exclusive, expiring right to an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lease {
-    /// Its fencing number.
-    pub epoch: Epoch,
-    /// When it was granted.
-    pub since: Timestamp,
-    /// What of the worker it takes up.
-    pub reserved: Resources,
 }
 
 /// The content of a layer.
@@ -425,6 +425,13 @@ impl Run {
         self.plan.envs.get(usize::try_from(entry.env).ok()?)
     }
 
+    /// The endpoints without which an episode's agent cannot act.
+    #[must_use]
+    pub fn endpoints(&self, entry: &EpisodeEntry) -> &[String] {
+        let agent = usize::try_from(entry.agent).ok().and_then(|agent| self.plan.agents.get(agent));
+        agent.map(AgentSpec::endpoints).unwrap_or_default()
+    }
+
     /// Its episodes by state.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -440,6 +447,7 @@ impl Run {
                     Kind::Unverified => &mut counts.unverified,
                     Kind::Cancelled => &mut counts.cancelled,
                     Kind::Faulted => &mut counts.faulted,
+                    Kind::NotStarted => &mut counts.not_started,
                 },
             };
             *count += 1;
@@ -473,6 +481,16 @@ impl Episode {
     #[must_use]
     pub fn counted_attempts(&self) -> u32 {
         u32::try_from(self.past.iter().filter(|past| past.end.counts()).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many of its attempts were cut off by the end of an allocation although they had at
+    /// least half of `longest` before them. Where some worker lasts without an end, none tells
+    /// anything: the next attempt wants twice the time, until only that worker has it.
+    #[must_use]
+    pub fn cut_offs(&self, longest: Option<Millis>) -> u32 {
+        let counts = |had: Millis| longest.is_some_and(|longest| had.0.saturating_mul(2) >= longest.0);
+        let cut_offs = self.past.iter().filter(|past| past.cut_off.is_some_and(counts)).count();
+        u32::try_from(cut_offs).unwrap_or(u32::MAX)
     }
 
     /// Whether it waits and may be started at `now`. A clock that was set back makes no
@@ -511,6 +529,12 @@ impl State {
     #[must_use]
     pub fn episode(&self, id: EpisodeId) -> Option<&Episode> {
         Some(self.runs.get(&id.run)?.episode(id.index)?.0)
+    }
+
+    /// A purse of an attempt, if it asked for money.
+    #[must_use]
+    pub fn purse(&self, attempt: AttemptId, kind: PurseKind) -> Option<&Purse> {
+        self.ledgers.get(&attempt.episode.run)?.purse(attempt, kind)
     }
 
     /// The worker that holds a lease now, and the lease itself, if it is current.

@@ -4,12 +4,12 @@ use longhaul_core::ids::WorkerId;
 use longhaul_core::time::{Millis, Timestamp};
 
 use crate::allocation::{
-    Allocation, AllocationEnd, AllocationId, AllocationState, JobId, JobPhase, PartitionOffer, Paused, Pool, PoolId,
-    PoolRecord, Queue, Release, Stage, Submission, Token, Wait, WorkerAllocation,
+    Allocation, AllocationEnd, AllocationId, AllocationState, JobEnd, JobId, JobPhase, PartitionOffer, Paused, Pool,
+    PoolId, PoolRecord, Queue, Release, Stage, Submission, Token, Wait, WorkerAllocation,
 };
 use crate::engine::Engine;
 use crate::event::Event;
-use crate::state::EpisodeState;
+use crate::state::{EpisodeState, PastAttempt, WorkerProfile};
 
 impl Engine {
     pub(super) fn apply_to_pools(&mut self, event: &Event) {
@@ -24,7 +24,8 @@ impl Engine {
                     refusals: 0,
                     wait: None,
                     paused: None,
-                    used: Millis(0),
+                    used: state.node_time.remove(&pool.id).unwrap_or_default(),
+                    reported: None,
                 });
                 let same = Pool { token_prefix: known.pool.token_prefix.clone(), ..pool.clone() } == known.pool;
                 if !same {
@@ -33,6 +34,8 @@ impl Engine {
                 }
                 known.pool = pool.clone();
                 known.removed = false;
+                // Set anew at each start: what workers report may hang on what was changed.
+                known.reported = None;
             }
             Event::PoolRemoved { pool, .. } => {
                 if let Some(record) = state.pools.get_mut(pool) {
@@ -171,7 +174,7 @@ impl Engine {
     }
 
     /// A worker that says hello from an allocation shows that it runs, whatever the queue says.
-    pub(super) fn manned(&mut self, at: Timestamp, worker: WorkerId, hostname: &str, from: &WorkerAllocation) {
+    pub(super) fn manned(&mut self, at: Timestamp, worker: WorkerId, profile: &WorkerProfile, from: &WorkerAllocation) {
         let Some(submission) = self.state.submissions.get(&from.token) else { return };
         if submission.job().is_some_and(|job| *job != from.job) || !submission.tasks.contains_key(&from.task) {
             return;
@@ -187,26 +190,42 @@ impl Engine {
             return;
         }
         let renewed = from.restarts > task.restarts;
+        let before = task.worker;
         if renewed {
             task.requeue(at, from.restarts);
         }
-        let before = task.worker.replace(worker);
-        task.said_hello = true;
+        task.worker = Some(worker);
         task.unmanned_since = None;
         task.missing_since = None;
         match &mut task.state {
             AllocationState::Running { ends_at, .. } => *ends_at = ends_at.or(from.ends_at),
             state => {
-                let node = Some(hostname.to_owned());
+                let node = Some(profile.hostname.clone());
                 *state = AllocationState::Running { since: at, node, ends_at: from.ends_at };
             }
         }
         if let Some(record) = self.state.pools.get_mut(&pool) {
-            record.failures = 0;
-            record.wait = None;
+            let reported = record.reported.map_or(profile.capacity, |known| known.or(profile.capacity));
+            record.reported = Some(reported);
         }
         if let Some(before) = before.filter(|before| renewed && *before != worker) {
             self.explain(before, "Slurm started its allocation anew");
+        }
+    }
+
+    /// A worker in an allocation takes leases: its pool is a pattern that works.
+    pub(super) fn shown_to_be_of_use(&mut self, worker: WorkerId) {
+        let from = self.state.workers.get(&worker).and_then(|worker| worker.profile.allocation.clone());
+        let Some(from) = from else { return };
+        let Some(submission) = self.state.submissions.get_mut(&from.token) else { return };
+        let pool = submission.pool.clone();
+        let Some(task) = submission.tasks.get_mut(&from.task).filter(|task| task.worker == Some(worker)) else {
+            return;
+        };
+        task.said_hello = true;
+        if let Some(record) = self.state.pools.get_mut(&pool) {
+            record.failures = 0;
+            record.wait = None;
         }
     }
 
@@ -300,21 +319,31 @@ impl Engine {
             && end.explains_a_loss()
         {
             self.explain(worker, &end.to_string());
+            if end == JobEnd::TimedOut {
+                self.note_cut_off(worker);
+            }
+        }
+    }
+
+    /// Notes for attempts that ended with a worker that the end of its time cut them off.
+    fn note_cut_off(&mut self, worker: WorkerId) {
+        for past in self.past_with(worker).filter(|past| past.cut_off.is_none()) {
+            past.cut_off = Some(past.ended_at.since(past.granted_at));
         }
     }
 
     /// Notes for attempts that ended with a worker what became of it.
     fn explain(&mut self, worker: WorkerId, reason: &str) {
-        for run in self.state.runs.values_mut().filter(|run| run.open > 0) {
-            for episode in &mut run.episodes {
-                if matches!(episode.state, EpisodeState::Settled { .. }) {
-                    continue;
-                }
-                for past in episode.past.iter_mut().filter(|past| past.worker == worker && past.took_worker()) {
-                    past.explained = Some(reason.to_owned());
-                }
-            }
+        for past in self.past_with(worker).filter(|past| past.took_worker()) {
+            past.explained = Some(reason.to_owned());
         }
+    }
+
+    /// The attempts of open episodes that ended with the loss of a worker.
+    fn past_with(&mut self, worker: WorkerId) -> impl Iterator<Item = &mut PastAttempt> {
+        let open = self.state.runs.values_mut().filter(|run| run.open > 0).flat_map(|run| &mut run.episodes);
+        let open = open.filter(|episode| !matches!(episode.state, EpisodeState::Settled { .. }));
+        open.flat_map(|episode| &mut episode.past).filter(move |past| past.worker == worker && past.end.took_worker())
     }
 
     /// Slurm has a submission, also one that was given up as never made.
@@ -355,8 +384,10 @@ impl Engine {
         let of_pool = |submission: &Submission| submission.pool == *pool;
         if self.state.pools.get(pool).is_some_and(|record| record.removed)
             && !self.state.submissions.values().any(of_pool)
+            && let Some(record) = self.state.pools.remove(pool)
+            && record.used.0 > 0
         {
-            self.state.pools.remove(pool);
+            self.state.node_time.insert(pool.clone(), record.used);
         }
     }
 
@@ -375,6 +406,8 @@ impl Allocation {
         self.restarts = restarts;
         self.state = AllocationState::Submitted;
         self.unmanned_since = None;
+        // That of the incarnation before is none of this one's.
+        self.worker = None;
     }
 
     /// Adds what it ran to what it used.

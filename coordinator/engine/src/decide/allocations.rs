@@ -269,7 +269,11 @@ impl Draft<'_> {
         let innocent = matches!(why, AllocationEnd::Job(JobEnd::Preempted | JobEnd::NodeFailed))
             || !self.state().pools.get(&submission.pool).is_some_and(current);
         if !allocation.said_hello && allocation.release.is_none() && !innocent {
-            let reason = format!("allocation {token}[{task}] ended before its worker said hello: {why}");
+            let last = allocation.worker.and_then(|worker| self.state().workers.get(&worker)?.unfit.as_deref());
+            let reason = match last {
+                Some(last) => format!("allocation {token}[{task}] ended before its worker was ready ({last}): {why}"),
+                None => format!("allocation {token}[{task}] ended before its worker said hello: {why}"),
+            };
             self.fail_pool(&submission.pool, &reason);
         }
         if let (AllocationEnd::Job(end), Some(worker)) = (why, allocation.worker)
@@ -293,7 +297,7 @@ impl Draft<'_> {
             None => Some("its pool is gone".to_owned()),
             Some(record) if record.removed => Some("its pool was removed".to_owned()),
             Some(record) if record.paused.is_some() => Some("its pool is paused".to_owned()),
-            Some(record) if !self.engine.is_wanted(&record.pool) => Some("nothing waits for it any more".to_owned()),
+            Some(record) if !self.engine.is_wanted(record) => Some("nothing waits for it any more".to_owned()),
             Some(_) => None,
         };
         let token = token.clone();

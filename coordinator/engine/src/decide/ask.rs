@@ -8,9 +8,10 @@ use longhaul_core::ids::WorkerId;
 use longhaul_core::plan::Resources;
 use longhaul_core::time::{Millis, Timestamp};
 
+use super::Samples;
 use super::draft::Draft;
 use super::placement::{Demand, Room};
-use crate::allocation::{Allocation, AllocationState, Pool, PoolId, PoolRecord, Queue, Stage, Token};
+use crate::allocation::{Allocation, AllocationState, PoolId, PoolRecord, Queue, Stage, Token};
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::plan::{Hold, PoolPlan};
@@ -54,7 +55,7 @@ impl Engine {
         let capacities: Vec<Capacity> = berths
             .iter()
             .map(|berth| berth.room.capacity)
-            .chain(self.state.pools.values().filter(|record| !record.removed).map(|record| record.pool.offer))
+            .chain(self.state.pools.values().filter(|record| !record.removed).map(PoolRecord::offer))
             .collect();
         let demand = |group: &Group| Demand::new(group.resources, capacities.iter().copied());
         for group in groups.values_mut() {
@@ -86,9 +87,10 @@ impl Engine {
     }
 
     /// Whether an episode waits, now or after a fault, that a worker of a pool could take.
-    pub(crate) fn is_wanted(&self, pool: &Pool) -> bool {
-        let capacities: Vec<_> = self.capacities().chain([pool.offer]).collect();
-        let fits = |resources: Resources| Demand::new(resources, capacities.iter().copied()).on(pool.offer).is_some();
+    pub(crate) fn is_wanted(&self, pool: &PoolRecord) -> bool {
+        let offer = pool.offer();
+        let capacities: Vec<_> = self.capacities().chain([offer]).collect();
+        let fits = |resources: Resources| Demand::new(resources, capacities.iter().copied()).on(offer).is_some();
         self.state.runs.values().filter(|run| run.open > 0 && run.cancelled.is_none()).any(|run| {
             let fit: Vec<bool> = run.plan.envs.iter().map(|env| fits(env.resources)).collect();
             let fits = |env: u32| usize::try_from(env).ok().and_then(|env| fit.get(env)) == Some(&true);
@@ -112,17 +114,23 @@ impl Engine {
     fn capacities(&self) -> impl Iterator<Item = Capacity> {
         let workers = self.state.workers.iter().filter(|(id, _)| self.takes_leases(**id));
         let pools = self.state.pools.values().filter(|record| !record.removed);
-        workers.map(|(_, worker)| worker.profile.capacity).chain(pools.map(|record| record.pool.offer))
+        workers.map(|(_, worker)| worker.profile.capacity).chain(pools.map(PoolRecord::offer))
     }
 
     /// The episodes that are due, in groups.
     fn waiting_groups(&self, at: Timestamp) -> BTreeMap<(Digest, Millis), Group> {
         let longest = self.longest_offer();
+        let watched = self.watched_endpoints();
         let mut groups: BTreeMap<(Digest, Millis), Group> = BTreeMap::new();
         for run in self.state.runs.values().filter(|run| run.open > 0 && run.cancelled.is_none()) {
             let times = self.times(run);
+            let mut samples = Samples::of(run);
             for (index, (episode, entry)) in run.episodes.iter().zip(&run.plan.episodes).enumerate() {
-                if !episode.is_due(at) {
+                let held = run.endpoints(entry).iter().any(|endpoint| watched.contains(endpoint.as_str()));
+                if held || !episode.is_due(at) {
+                    continue;
+                }
+                if samples.as_mut().is_some_and(|samples| !samples.admit(entry)) {
                     continue;
                 }
                 let Some(env) = run.env(entry) else { continue };
@@ -138,12 +146,15 @@ impl Engine {
     /// their way. A worker that is only silent is not replaced: it is given up first.
     fn berths(&self) -> Vec<Berth> {
         let now = self.volatile.clock;
-        let workers = self.state.workers.iter().filter(|(id, _)| self.takes_leases(**id));
+        let workers = self.state.workers.iter();
+        let workers = workers.filter(|(id, _)| self.takes_leases(**id) || self.is_preparing(**id));
         let workers = workers.map(|(id, worker)| Berth { room: Room::of(worker), remaining: self.remaining(*id, now) });
         let coming = self.state.submissions.values().flat_map(|submission| {
             let record = self.state.pools.get(&submission.pool);
             let coming = submission.tasks.values().filter(|task| {
-                let starting = matches!(task.state, AllocationState::Running { .. }) && !self.is_manned(task);
+                // One whose worker was lost is no room on its way: the node may be down, or cut off, long
+                // before Slurm notices.
+                let starting = matches!(task.state, AllocationState::Running { .. }) && task.worker.is_none();
                 task.release.is_none() && (task.is_waiting() || starting)
             });
             coming.filter_map(move |_| {
@@ -194,6 +205,9 @@ impl Engine {
             limit(bound, Hold::NodeTime { limit: max, committed }, &mut ask, &mut holds);
         }
         // One submission at a time: these only make it smaller, the rest follows.
+        if let Some(reported) = record.falls_short() {
+            holds.push(Hold::FallsShort { promised: pool.offer, reported });
+        }
         let largest = if pool.array { record.partition.max_array.unwrap_or(u32::MAX).max(1) } else { 1 };
         PoolPlan {
             pool: id.clone(),
@@ -263,7 +277,7 @@ impl PoolRecord {
 }
 
 fn fresh_berth(record: &PoolRecord) -> Berth {
-    Berth { room: Room::empty(record.pool.offer), remaining: Some(record.walltime()) }
+    Berth { room: Room::empty(record.offer()), remaining: Some(record.walltime()) }
 }
 
 /// Fills new workers of a pool with what is left of a group.
@@ -334,9 +348,8 @@ impl Draft<'_> {
         let settings = &self.engine.settings;
         for (id, record) in &self.state().pools {
             let is_waiting = |(_, _, allocation): (_, _, &Allocation)| allocation.is_waiting();
-            let waits = !record.removed
-                && self.state().allocations_of(id).any(is_waiting)
-                && self.engine.is_wanted(&record.pool);
+            let waits =
+                !record.removed && self.state().allocations_of(id).any(is_waiting) && self.engine.is_wanted(record);
             let live = self.state().allocations_of(id).filter(|(_, _, allocation)| allocation.is_live()).count();
             let mut surplus = live.saturating_sub(usize::try_from(record.pool.max_workers).unwrap_or(usize::MAX));
             for (allocation_id, submission, allocation) in self.state().allocations_of(id) {
@@ -390,8 +403,13 @@ impl Draft<'_> {
         if worker.session.is_none() || self.engine.is_silent(id) || !worker.leases.is_empty() {
             return None;
         }
-        let since = worker.idle_since.unwrap_or(worker.joined_at).max(worker.joined_at);
+        let since = [worker.idle_since, worker.fit_since].into_iter().flatten().fold(worker.joined_at, Timestamp::max);
         let idle = self.waited(since);
+        if worker.preparing {
+            let limit = self.engine.settings.prepare_limit.max(record.pool.idle);
+            let reason = worker.unfit.as_deref().unwrap_or("it says nothing");
+            return (idle >= limit).then(|| format!("it was not ready after {idle}: {reason}"));
+        }
         let short = self.engine.remaining(id, self.at).is_some_and(|left| left < self.engine.settings.min_remaining);
         if short && worker.idle_since.is_some() {
             return Some("its time is nearly over, and it runs nothing".to_owned());

@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault, Settlement};
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::{Millis, Timestamp};
 
-use super::retry::{self, Ending, Next};
+use super::retry::{self, Ending, Next, Over};
 use crate::allocation::{AllocationId, PoolId};
 use crate::command::Rejection;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::lease::LeaseRef;
-use crate::state::{EpisodeState, Layer, LayerState, State};
+use crate::state::{EpisodeState, Layer, LayerState, PastEnd, State};
 
 /// A batch of events on its way.
 pub(super) struct Draft<'a> {
@@ -82,7 +84,13 @@ impl<'a> Draft<'a> {
     }
 
     /// The end of an attempt as its worker reports it.
-    pub(super) fn end_of_attempt(&mut self, lease: LeaseRef, end: AttemptEnd, steps: u32) -> Result<(), Rejection> {
+    pub(super) fn end_of_attempt(
+        &mut self,
+        lease: LeaseRef,
+        end: AttemptEnd,
+        steps: u32,
+        purses: Vec<(PurseKind, PurseState)>,
+    ) -> Result<(), Rejection> {
         let episode_id = lease.attempt.episode;
         if self.state().forgotten.contains_key(&episode_id.run) {
             return Err(Rejection::StaleEpoch { attempt: lease.attempt, epoch: lease.epoch, current: None });
@@ -91,8 +99,9 @@ impl<'a> Draft<'a> {
         if let Some(worker) = self.state().holder(lease) {
             let at = self.at;
             let end = retry::recordable(end);
-            self.push(Event::AttemptEnded { at, lease, worker, end: end.clone(), steps });
-            self.after(worker, lease.attempt, &Ending::Reported(end));
+            let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::of(&end), at);
+            self.push(Event::AttemptEnded { at, lease, worker, end: end.clone(), steps, cut_off, purses });
+            self.after(worker, lease.attempt, &Ending::Reported(end), cut_off);
             return Ok(());
         }
         let past = lease.attempt.number.checked_sub(1).and_then(|index| episode.past.get(usize::try_from(index).ok()?));
@@ -116,16 +125,17 @@ impl<'a> Draft<'a> {
             return;
         }
         let at = self.at;
-        self.push(Event::AttemptLost { at, lease, worker, fault: fault.clone() });
-        self.after(worker, lease.attempt, &Ending::Lost(fault));
+        let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::Lost(fault.class), at);
+        self.push(Event::AttemptLost { at, lease, worker, fault: fault.clone(), cut_off });
+        self.after(worker, lease.attempt, &Ending::Lost(fault), cut_off);
     }
 
     /// What becomes of an episode after its attempt.
-    fn after(&mut self, worker: WorkerId, attempt: AttemptId, ending: &Ending) {
+    fn after(&mut self, worker: WorkerId, attempt: AttemptId, ending: &Ending, cut_off: Option<Millis>) {
         self.ended.insert(attempt);
         self.touched.insert(worker);
         let id = attempt.episode;
-        match retry::next(self.engine, id, worker, ending) {
+        match retry::next(self.engine, id, &Over { worker, ending, cut_off }) {
             Next::Settle(settlement) => self.settle(id, settlement),
             Next::Requeue(delay) => {
                 let at = self.at;

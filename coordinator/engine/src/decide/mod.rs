@@ -3,13 +3,16 @@
 mod allocations;
 mod ask;
 mod draft;
+mod escrow;
 mod layers;
 mod placement;
 mod retry;
 mod runs;
+mod until;
 mod workers;
 
 pub(crate) use placement::Demand;
+pub(crate) use until::Samples;
 
 use longhaul_core::time::Timestamp;
 
@@ -35,14 +38,21 @@ impl Engine {
             Command::SubmitRun { run, plan, digest, terms } => draft.submit_run(run, plan, digest, terms)?,
             Command::CancelRun { run, by } => draft.cancel_run(run, by)?,
             Command::ForgetRun { run } => draft.forget_run(run)?,
-            Command::WorkerConnected { worker, session, profile, live } => {
-                draft.connect(worker, session, profile, live)?;
+            Command::WorkerConnected { worker, session, profile, readiness, live } => {
+                draft.connect(worker, session, profile, readiness, live)?;
             }
             Command::WorkerDisconnected { worker, session } => draft.disconnect(worker, session),
             Command::WorkerLeaving { worker, reason } => draft.leave(worker, reason),
             Command::DrainWorker { worker, reason } => draft.drain(worker, reason)?,
             Command::WorkerUnfit { worker, reason } => draft.unfit(worker, reason)?,
-            Command::AttemptEnded { lease, end, steps } => draft.end_of_attempt(lease, end, steps)?,
+            Command::AttemptEnded { lease, end, steps, purses } => draft.end_of_attempt(lease, end, steps, purses)?,
+            Command::EscrowRequested { lease, purse, state, wanted, bound } => {
+                draft.escrow_requested(lease, purse, state, wanted, bound)?;
+            }
+            Command::EscrowReported { lease, purse, state } => draft.escrow_reported(lease, purse, state)?,
+            Command::PursesClosed { lease, purses } => draft.purses_closed(lease, purses)?,
+            Command::RaiseBudget { run, scope, cap, by } => draft.raise_budget(run, scope, cap, by)?,
+            Command::EndpointSeen { endpoint, down } => draft.endpoint_seen(endpoint, down),
             Command::ClaimLayer { worker, key, kind, env } => draft.claim_layer(worker, key, kind, env)?,
             Command::ReportLayer { worker, key, kind, env, outcome } => {
                 draft.report_layer(worker, key, kind, env, outcome);
@@ -79,6 +89,13 @@ impl Engine {
             if over(self.worker_end(*id, worker)) {
                 draft.depart(*id, Departure::Lost);
             }
+        }
+        // Then what that leaves of the money, then what can be started.
+        if draft.is_empty() {
+            draft.tend_money();
+        }
+        if draft.is_empty() {
+            draft.settle_samples();
         }
         if draft.is_empty() {
             self.place(draft);

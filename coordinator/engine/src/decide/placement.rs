@@ -8,6 +8,7 @@ use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
 use longhaul_core::plan::{EnvEntry, LayerKind, Resources};
 use longhaul_core::time::{Millis, Timestamp};
 
+use super::Samples;
 use super::draft::Draft;
 use crate::engine::Engine;
 use crate::event::Event;
@@ -122,7 +123,7 @@ impl Engine {
 }
 
 /// Grants leases one by one: each to the run that comes first now.
-fn place_in(pass: Pass, lines: &mut [Line<'_>], placement: &mut Placement<'_>, draft: &mut Draft<'_>) {
+fn place_in<'a>(pass: Pass, lines: &mut [Line<'a>], placement: &mut Placement<'a>, draft: &mut Draft<'_>) {
     lines.iter_mut().for_each(|line| line.next = 0);
     while !placement.is_full()
         && let Some(line) =
@@ -142,6 +143,8 @@ struct Candidate<'a> {
     id: EpisodeId,
     number: u32,
     env: &'a EnvEntry,
+    /// The endpoints without which it cannot act.
+    endpoints: &'a [String],
     /// How long it will take, if that is known, and how much time its worker must have left.
     expected: Option<Millis>,
     wanted: Millis,
@@ -175,15 +178,20 @@ impl<'a> Line<'a> {
         let times = engine.times(run);
         let mut waiting = Vec::new();
         let mut live = 0_u32;
+        let mut samples = Samples::of(run);
         for (index, (episode, entry)) in run.episodes.iter().zip(&run.plan.episodes).enumerate() {
             live = live.saturating_add(u32::from(matches!(episode.state, EpisodeState::Active { .. })));
             let fits = usize::try_from(entry.env).ok().and_then(|env| may_fit.get(env)) == Some(&true);
             let Some(env) = run.env(entry).filter(|_| fits && episode.is_due(at)) else { continue };
             let Ok(number) = u32::try_from(index) else { continue };
+            if samples.as_mut().is_some_and(|samples| !samples.admit(entry)) {
+                continue;
+            }
             waiting.push(Candidate {
                 id: EpisodeId { run: id, index: number },
                 number: episode.attempts().saturating_add(1),
                 env,
+                endpoints: run.endpoints(entry),
                 expected: times.expected(index, episode),
                 wanted: times.wanted(index, episode, longest),
             });
@@ -207,7 +215,8 @@ impl<'a> Line<'a> {
         while let Some(candidate) = self.waiting.get(self.next).copied() {
             self.next += 1;
             let preferred = pass == Pass::Rest || placement.is_preferred(candidate.env);
-            if preferred && placement.may_fit(candidate.env) && !placement.granted.contains(&candidate.id) {
+            let free = placement.may_fit(candidate.env) && !placement.granted.contains(&candidate.id);
+            if preferred && free && !placement.is_held(candidate.endpoints) {
                 return Some(candidate);
             }
         }
@@ -245,6 +254,8 @@ struct Placement<'a> {
     configured: BTreeMap<&'a str, &'a BTreeSet<WorkerId>>,
     /// Envs that fit nowhere any more: room only shrinks while leases are granted.
     unfit: BTreeSet<Digest>,
+    /// Endpoints that are down, and that live attempts wait for already.
+    watched: BTreeSet<&'a str>,
 }
 
 impl<'a> Placement<'a> {
@@ -281,6 +292,7 @@ impl<'a> Placement<'a> {
             live,
             configured: configured.collect(),
             unfit: BTreeSet::new(),
+            watched: engine.watched_endpoints(),
             rooms,
         }
     }
@@ -293,6 +305,11 @@ impl<'a> Placement<'a> {
     fn is_paced(&self, worker: WorkerId) -> bool {
         let starting = self.nodes.get(&worker).and_then(|node| self.starting.get(node));
         starting.is_some_and(|starting| *starting >= self.max_starting)
+    }
+
+    /// Whether an episode would only wait for an endpoint, as others do.
+    fn is_held(&self, endpoints: &[String]) -> bool {
+        endpoints.iter().any(|endpoint| self.watched.contains(endpoint.as_str()))
     }
 
     fn may_fit(&self, env: &EnvEntry) -> bool {
@@ -342,10 +359,12 @@ impl<'a> Placement<'a> {
         (wastes_gpus, crowded, is_short, room.live)
     }
 
-    fn grant(&mut self, candidate: Candidate<'_>, worker: WorkerId, reserved: Resources) -> LeaseRef {
+    fn grant(&mut self, candidate: Candidate<'a>, worker: WorkerId, reserved: Resources) -> LeaseRef {
         let Candidate { id: episode, number, env, .. } = candidate;
         self.last_epoch = Epoch(self.last_epoch.0 + 1);
         self.granted.insert(episode);
+        let down = candidate.endpoints.iter().filter(|name| self.state.endpoints_down.contains_key(*name));
+        self.watched.extend(down.map(String::as_str));
         *self.live.entry(env.plan).or_default().entry(worker).or_default() += 1;
         if let Some(node) = self.nodes.get(&worker) {
             *self.starting.entry(node).or_default() += 1;

@@ -6,7 +6,7 @@ use longhaul_core::time::Millis;
 
 use crate::engine::Engine;
 use crate::settings::Settings;
-use crate::state::{Episode, LayerState, PastEnd, Run, State};
+use crate::state::{Episode, LayerState, PastAttempt, PastEnd, Run, State};
 
 /// How an attempt ended, reported or not.
 pub(super) enum Ending {
@@ -14,6 +14,16 @@ pub(super) enum Ending {
     Reported(AttemptEnd),
     /// Without a report: of the class `WorkerLost` or `Preempted`.
     Lost(Fault),
+}
+
+/// An attempt that is over.
+pub(super) struct Over<'a> {
+    /// The worker that held it.
+    pub(super) worker: WorkerId,
+    /// How it ended.
+    pub(super) ending: &'a Ending,
+    /// How much time its worker had left when it began, if the end of that time cut it off.
+    pub(super) cut_off: Option<Millis>,
 }
 
 /// What becomes of an episode.
@@ -36,12 +46,12 @@ pub(super) fn recordable(end: AttemptEnd) -> AttemptEnd {
     }
 }
 
-/// What becomes of an episode whose live attempt, held by `worker`, ended.
-pub(super) fn next(engine: &Engine, id: EpisodeId, worker: WorkerId, ending: &Ending) -> Next {
+/// What becomes of an episode whose live attempt ended.
+pub(super) fn next(engine: &Engine, id: EpisodeId, over: &Over<'_>) -> Next {
     let state = &engine.state;
     let Some(run) = state.runs.get(&id.run) else { return Next::Requeue(Millis(0)) };
     let Some((episode, _)) = run.episode(id.index) else { return Next::Requeue(Millis(0)) };
-    match ending {
+    match over.ending {
         Ending::Reported(AttemptEnd::Verdict(verdict)) => Next::Settle(Settlement::Verdict(verdict.clone())),
         Ending::Reported(AttemptEnd::Unverified { ended_by, reason }) => {
             Next::Settle(Settlement::Unverified { ended_by: *ended_by, reason: reason.clone() })
@@ -51,21 +61,20 @@ pub(super) fn next(engine: &Engine, id: EpisodeId, worker: WorkerId, ending: &En
         Ending::Reported(end @ AttemptEnd::Cancelled) => {
             let message = "the worker stopped the attempt as cancelled, which nobody had asked for".to_owned();
             let fault = Fault { class: FaultClass::Preempted, message, log_tail: None };
-            after_fault(engine, id, run, episode, worker, PastEnd::of(end), &fault)
+            after_fault(engine, id, (run, episode), over, PastEnd::of(end), &fault)
         }
         Ending::Reported(end @ AttemptEnd::Fault(fault)) => {
-            after_fault(engine, id, run, episode, worker, PastEnd::of(end), fault)
+            after_fault(engine, id, (run, episode), over, PastEnd::of(end), fault)
         }
-        Ending::Lost(fault) => after_fault(engine, id, run, episode, worker, PastEnd::Lost(fault.class), fault),
+        Ending::Lost(fault) => after_fault(engine, id, (run, episode), over, PastEnd::Lost(fault.class), fault),
     }
 }
 
 fn after_fault(
     engine: &Engine,
     id: EpisodeId,
-    run: &Run,
-    episode: &Episode,
-    worker: WorkerId,
+    (run, episode): (&Run, &Episode),
+    over: &Over<'_>,
     end: PastEnd,
     fault: &Fault,
 ) -> Next {
@@ -73,27 +82,55 @@ fn after_fault(
     if fault.class == FaultClass::LayerBuild && layer_has_failed(&engine.state, id) {
         return Next::Settle(Settlement::Faulted(fault.clone()));
     }
-    if end.took_worker() && engine.explained_loss(worker).is_none() {
-        let lost = workers_lost(&engine.state, episode, worker);
-        if lost.len() >= usize::try_from(settings.max_lost_workers.max(1)).unwrap_or(usize::MAX) {
-            let message = format!(
-                "set aside: workers were lost {} times while they ran it ({}); the last time: {}",
-                lost.len(),
-                lost.join(", "),
-                fault.message
-            );
-            return Next::Settle(Settlement::Faulted(Fault { message, ..fault.clone() }));
-        }
-    }
     if !end.counts() {
-        // Nobody's fault but the node's: another worker may start it at once.
-        return Next::Requeue(Millis(0));
+        // Nobody's fault but the node's: another worker may start it at once, but not for ever.
+        return match set_aside(engine, episode, over, end, fault) {
+            Some(message) => Next::Settle(Settlement::Faulted(Fault { message, ..fault.clone() })),
+            None => Next::Requeue(Millis(0)),
+        };
     }
     let used = episode.counted_attempts().saturating_add(1);
     if used >= run.plan.retry.max_attempts {
         return Next::Settle(Settlement::Faulted(fault.clone()));
     }
     Next::Requeue(backoff(settings, run.plan.retry.backoff, used))
+}
+
+/// Why an episode is not tried again after what was no fault of its own, if it was enough.
+fn set_aside(engine: &Engine, episode: &Episode, over: &Over<'_>, end: PastEnd, fault: &Fault) -> Option<String> {
+    let (settings, worker) = (&engine.settings, over.worker);
+    let enough = |count: usize, limit: u32| count >= usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
+    if end.took_worker() && engine.explained_loss(worker).is_none() {
+        let lost = with_this_one(engine, episode, worker, PastAttempt::took_worker);
+        return enough(lost.len(), settings.max_lost_workers).then(|| {
+            let (times, lost) = (lost.len(), lost.join(", "));
+            let last = &fault.message;
+            format!("set aside: workers were lost {times} times while they ran it ({lost}); the last time: {last}")
+        });
+    }
+    if end.met_full_disk() {
+        let full = with_this_one(engine, episode, worker, |past| past.end.met_full_disk());
+        return enough(full.len(), settings.max_full_disks).then(|| {
+            let (times, full, last) = (full.len(), full.join(", "), &fault.message);
+            format!(
+                "set aside: {times} of its attempts ended on a full disk ({full}): make room there, or name another \
+                 folder for scratch (`paths.scratch` in the settings); the last time: {last}"
+            )
+        });
+    }
+    let longest = engine.longest_offer();
+    let (had, longest) = (over.cut_off?, longest?);
+    if had.0.saturating_mul(2) < longest.0 {
+        return None;
+    }
+    let times = episode.cut_offs(Some(longest)).saturating_add(1);
+    (times >= settings.max_cut_offs.max(1)).then(|| {
+        format!(
+            "set aside: {times} of its attempts were cut off by the end of their allocation, the last one with {had} \
+             before it, and the longest walltime on offer is {longest}: give a pool a longer `time` \
+             (`[slurm.pools.NAME]` in the settings), or the run a shorter --time, and run the task again"
+        )
+    })
 }
 
 /// The wait before another attempt when `used` of them are used up: doubled each time.
@@ -111,14 +148,19 @@ fn layer_has_failed(state: &State, id: EpisodeId) -> bool {
     })
 }
 
-/// The workers that were lost with the episode, `worker` being the last of them: node
+/// The workers of an episode's attempts that ended so, `worker` being the last of them: node
 /// and id, for people.
-fn workers_lost(state: &State, episode: &Episode, worker: WorkerId) -> Vec<String> {
-    let before = episode.past.iter().filter(|past| past.took_worker());
-    let mut lost: Vec<_> = before.map(|past| format!("{} on {}", past.worker, past.hostname)).collect();
-    lost.push(match state.workers.get(&worker) {
+fn with_this_one(
+    engine: &Engine,
+    episode: &Episode,
+    worker: WorkerId,
+    so: impl Fn(&PastAttempt) -> bool,
+) -> Vec<String> {
+    let before = episode.past.iter().filter(|past| so(past));
+    let mut workers: Vec<_> = before.map(|past| format!("{} on {}", past.worker, past.hostname)).collect();
+    workers.push(match engine.state.workers.get(&worker) {
         Some(record) => format!("{worker} on {}", record.profile.hostname),
         None => worker.to_string(),
     });
-    lost
+    workers
 }

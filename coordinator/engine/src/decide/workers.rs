@@ -7,7 +7,7 @@ use super::draft::Draft;
 use crate::command::Rejection;
 use crate::event::{Departure, Event};
 use crate::lease::LeaseRef;
-use crate::state::WorkerProfile;
+use crate::state::{Readiness, WorkerProfile};
 
 impl Draft<'_> {
     pub(super) fn connect(
@@ -15,6 +15,7 @@ impl Draft<'_> {
         worker: WorkerId,
         session: u64,
         profile: WorkerProfile,
+        readiness: Readiness,
         live: Vec<LeaseRef>,
     ) -> Result<(), Rejection> {
         // What it holds was measured by what it had; a process does not change that.
@@ -22,7 +23,7 @@ impl Draft<'_> {
             return Err(Rejection::WorkerChanged { worker });
         }
         let at = self.at;
-        self.push(Event::WorkerConnected { at, worker, session, profile, live });
+        self.push(Event::WorkerConnected { at, worker, session, profile, live, readiness });
         Ok(())
     }
 

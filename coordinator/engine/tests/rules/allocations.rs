@@ -411,6 +411,23 @@ fn an_allocation_without_a_word_from_its_worker_is_ended() {
 }
 
 #[test]
+fn a_worker_that_is_lost_is_replaced_long_before_slurm_notices_it() {
+    let (mut bench, _) = waiting(pool(), 1);
+    let token = bench.runs_as("1");
+    let until = bench.now.plus(Millis(3_600_000));
+    bench.connect_in(1, from(&token, "1", 0, 0));
+    assert_eq!(bench.held_by(1).len(), 1);
+    let mut asked = Vec::new();
+    for _ in 0..20 {
+        let events = bench.pass(10_000);
+        asked.extend(bench.asked(&events));
+        let events = bench.queue(vec![running(&token, "1", 0, 0, until)]);
+        asked.extend(bench.asked(&events));
+    }
+    assert_eq!(asked.len(), 1, "its job is said to run all the while: {asked:?}");
+}
+
+#[test]
 fn an_order_to_end_an_allocation_is_given_again_while_it_is_still_there() {
     let (mut bench, _) = waiting(pool(), 1);
     let token = bench.runs_as("1");

@@ -51,7 +51,10 @@ fn a_repeated_end_is_accepted_and_changes_nothing() {
     let mut bench = started();
     let lease = bench.lease(1, 0);
     bench.end(lease, fault(FaultClass::Display));
-    assert_eq!(bench.try_step(Command::AttemptEnded { lease, end: verdict(true), steps: 1 }), Ok(Vec::new()));
+    assert_eq!(
+        bench.try_step(Command::AttemptEnded { lease, end: verdict(true), steps: 1, purses: Vec::new() }),
+        Ok(Vec::new())
+    );
     assert_eq!(bench.settlement(1, 0), None, "what it says the second time does not count");
 }
 
@@ -60,7 +63,7 @@ fn a_report_under_a_stale_epoch_changes_nothing() {
     let mut bench = started();
     let stale = bench.lease(1, 0);
     bench.step(Command::WorkerLeaving { worker: worker_id(1), reason: "scancel".to_owned() });
-    let report = |lease| Command::AttemptEnded { lease, end: verdict(true), steps: 1 };
+    let report = |lease| Command::AttemptEnded { lease, end: verdict(true), steps: 1, purses: Vec::new() };
     let refused = Rejection::StaleEpoch { attempt: stale.attempt, epoch: stale.epoch, current: None };
     assert_eq!(bench.try_step(report(stale)), Err(refused.clone()), "while nobody has it");
     bench.connect(2, capacity(4_000, 8_000, 0));
@@ -104,7 +107,7 @@ fn waits_double_and_stop_at_the_longest() {
     bench.connect(1, capacity(4_000, 8_000, 0));
     let mut waits = Vec::new();
     for _ in 0..6 {
-        bench.end(bench.lease(1, 0), fault(FaultClass::NodeDisk));
+        bench.end(bench.lease(1, 0), fault(FaultClass::Display));
         let EpisodeState::Queued { delay, .. } = bench.engine.episode(episode(1, 0)).expect("it is there").state else {
             panic!("it waits");
         };

@@ -1,12 +1,13 @@
 //! A bench for the engine: a clock that is set by hand, and short words for commands.
 
 use longhaul_core::agent::AgentSpec;
+use longhaul_core::budget::RunBudgets;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Settlement, Verdict};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, Resources, RetryPolicy, RunPlan};
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::state::{Capacity, EpisodeState, RunTerms, WorkerProfile};
+use longhaul_engine::state::{Capacity, EpisodeState, Readiness, RunTerms, WorkerProfile};
 use longhaul_engine::{
     Command, Effect, Engine, Event, JobId, JobPhase, JobSeen, LeaseRef, Pool, PoolId, Rejection, Settings, Token,
     WorkerAllocation,
@@ -93,6 +94,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32]) -> RunPlan {
         sample: 0,
         plan: Digest::of(&index.to_be_bytes()),
         env: *env,
+        max_cost: None,
     };
     RunPlan {
         name: "a run".to_owned(),
@@ -101,6 +103,9 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32]) -> RunPlan {
         envs,
         episodes: (0..).zip(episodes).map(entry).collect(),
         retry: RetryPolicy { max_attempts: 2, backoff: Millis(8_000) },
+        budgets: RunBudgets::default(),
+        gateway: None,
+        until: None,
     }
 }
 
@@ -170,17 +175,29 @@ impl Bench {
         self.sessions += 1;
         let profile =
             WorkerProfile { hostname: format!("node{worker}"), slurm_job_id: None, capacity, allocation: None };
-        self.step(Command::WorkerConnected { worker: worker_id(worker), session: self.sessions, profile, live })
+        let (worker, session) = (worker_id(worker), self.sessions);
+        self.step(Command::WorkerConnected { worker, session, profile, readiness: Readiness::Fit, live })
     }
 
     /// A worker in an allocation says hello.
     pub(crate) fn connect_in(&mut self, worker: u32, allocation: WorkerAllocation) -> Vec<Event> {
+        self.connect_as(worker, allocation, pool().offer, Readiness::Fit)
+    }
+
+    /// The same, of a worker that has so much, and says that it is ready or is not.
+    pub(crate) fn connect_as(
+        &mut self,
+        worker: u32,
+        allocation: WorkerAllocation,
+        capacity: Capacity,
+        readiness: Readiness,
+    ) -> Vec<Event> {
         self.sessions += 1;
         let hostname = format!("node{worker}");
-        let capacity = pool().offer;
         let profile = WorkerProfile { hostname, slurm_job_id: None, capacity, allocation: Some(allocation) };
         let live = self.held_by(worker);
-        self.step(Command::WorkerConnected { worker: worker_id(worker), session: self.sessions, profile, live })
+        let (worker, session) = (worker_id(worker), self.sessions);
+        self.step(Command::WorkerConnected { worker, session, profile, readiness, live })
     }
 
     /// Sets a pool, and looks at an empty queue once.
@@ -238,7 +255,7 @@ impl Bench {
     }
 
     pub(crate) fn end(&mut self, lease: LeaseRef, end: AttemptEnd) -> Vec<Event> {
-        self.step(Command::AttemptEnded { lease, end, steps: 1 })
+        self.step(Command::AttemptEnded { lease, end, steps: 1, purses: Vec::new() })
     }
 
     pub(crate) fn held_by(&self, worker: u32) -> Vec<LeaseRef> {

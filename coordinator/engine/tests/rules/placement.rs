@@ -4,7 +4,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::plan::LayerKind;
 use longhaul_core::time::Millis;
 use longhaul_engine::state::LayerInfo;
-use longhaul_engine::{Command, Effect, LayerOutcome, WaitReason};
+use longhaul_engine::{Away, Command, Effect, LayerOutcome, WaitReason};
 
 use crate::bench::{Bench, capacity, env, episode, plan, small, verdict, worker_id};
 
@@ -85,7 +85,7 @@ fn processors_are_not_cut_while_a_worker_has_enough_of_them() {
 fn memory_is_never_cut_and_the_wait_says_why() {
     let mut bench = Bench::new();
     bench.submit(1, plan(vec![env("huge", 1_000, 64_000)], &[0]));
-    assert_eq!(bench.engine.why_waiting(episode(1, 0)), Some(WaitReason::NoWorker { draining: 0, silent: 0 }));
+    assert_eq!(bench.engine.why_waiting(episode(1, 0)), Some(WaitReason::NoWorker(Away::default())));
     bench.connect(1, capacity(4_000, 8_000, 0));
     let reason = bench.engine.why_waiting(episode(1, 0)).expect("it waits");
     assert!(matches!(reason, WaitReason::TooLarge { most_memory_mib: 8_000, .. }));

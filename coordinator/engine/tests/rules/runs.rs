@@ -99,7 +99,7 @@ fn a_settled_run_can_be_forgotten_but_not_repeated() {
     assert!(bench.engine.run(run_id(1)).is_none());
     assert_eq!(bench.engine.summary(run_id(1)).map(|summary| summary.counts.passed), Some(1));
     assert!(bench.submit(1, small(1)).is_empty(), "a repeated submit is still known");
-    let late = Command::AttemptEnded { lease, end: verdict(true), steps: 1 };
+    let late = Command::AttemptEnded { lease, end: verdict(true), steps: 1, purses: Vec::new() };
     assert!(matches!(bench.try_step(late), Err(Rejection::StaleEpoch { .. })));
 }
 

@@ -3,9 +3,9 @@
 use longhaul_core::ids::Epoch;
 use longhaul_core::outcome::{Settlement, SettlementKind};
 use longhaul_core::time::Millis;
-use longhaul_engine::state::WorkerProfile;
+use longhaul_engine::state::{Readiness, WorkerProfile};
 use longhaul_engine::{
-    Command, Departure, Effect, Engine, Event, LeaseRef, Rejection, RevokeReason, Snapshot, WaitReason,
+    Away, Command, Departure, Effect, Engine, Event, LeaseRef, Rejection, RevokeReason, Snapshot, WaitReason,
 };
 
 use crate::bench::{Bench, SKEW, TTL, capacity, episode, run_id, settings, small, verdict, worker_id};
@@ -138,7 +138,7 @@ fn a_draining_worker_finishes_what_it_has_and_gets_nothing_new() {
     assert_eq!(bench.settlement(1, 0).map(Settlement::kind), Some(SettlementKind::Passed));
     assert!(!bench.is_active(1, 1));
     let waits = bench.engine.why_waiting(episode(1, 1));
-    assert_eq!(waits, Some(WaitReason::NoWorker { draining: 1, silent: 0 }));
+    assert_eq!(waits, Some(WaitReason::NoWorker(Away { draining: 1, ..Away::default() })));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_silent_worker_gets_nothing_new() {
     bench.submit(1, small(1));
     assert!(!bench.is_active(1, 0));
     let waits = bench.engine.why_waiting(episode(1, 0));
-    assert_eq!(waits, Some(WaitReason::NoWorker { draining: 0, silent: 1 }));
+    assert_eq!(waits, Some(WaitReason::NoWorker(Away { silent: 1, ..Away::default() })));
     bench.beat(1);
     bench.step(Command::Tick);
     assert!(bench.is_active(1, 0));
@@ -164,7 +164,13 @@ fn a_worker_does_not_come_back_with_other_resources() {
         capacity: capacity(500, 500, 0),
         allocation: None,
     };
-    let again = Command::WorkerConnected { worker: worker_id(1), session: 9, profile, live: Vec::new() };
+    let again = Command::WorkerConnected {
+        worker: worker_id(1),
+        session: 9,
+        profile,
+        readiness: Readiness::Fit,
+        live: Vec::new(),
+    };
     assert_eq!(bench.try_step(again), Err(Rejection::WorkerChanged { worker: worker_id(1) }));
 }
 

@@ -55,6 +55,16 @@ pub(crate) enum Action {
     Forget(u8),
     /// A worker says that its disk is full, or that it is not any more.
     Unfit(u8, bool),
+    /// An attempt makes a model call: worker, attempt, how large, how much of it is billed.
+    Call(u8, u8, u8, u8),
+    /// A model call comes back: worker, which, how.
+    Land(u8, u8, u8),
+    /// A spool that outlived its worker is found.
+    FindSpool(u8),
+    /// A cap is raised: run, scope and by how much.
+    Raise(u8, u8),
+    /// An endpoint goes down, or comes back.
+    Endpoint(u8, bool),
     /// Something happens at Slurm.
     Slurm(SlurmAction),
 }
@@ -96,6 +106,11 @@ fn ordinary() -> impl Strategy<Value = Action> {
         1 => any::<u8>().prop_map(Action::Drain),
         2 => any::<u8>().prop_map(Action::Forget),
         2 => any::<(u8, bool)>().prop_map(|(who, full)| Action::Unfit(who, full)),
+        16 => any::<(u8, u8, u8, u8)>().prop_map(|(who, job, size, share)| Action::Call(who, job, size, share)),
+        12 => any::<(u8, u8, u8)>().prop_map(|(who, which, how)| Action::Land(who, which, how)),
+        2 => any::<u8>().prop_map(Action::FindSpool),
+        1 => any::<(u8, u8)>().prop_map(|(which, amount)| Action::Raise(which, amount)),
+        1 => any::<(u8, bool)>().prop_map(|(which, down)| Action::Endpoint(which, down)),
     ]
 }
 

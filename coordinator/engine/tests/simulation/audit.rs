@@ -24,6 +24,9 @@ pub(crate) struct Audit {
     retries: BTreeMap<EpisodeId, (u32, u32)>,
     /// How many workers were lost with each episode.
     lost: BTreeMap<EpisodeId, u32>,
+    /// How many attempts of each episode met a full disk, and the end of an allocation.
+    full_disks: BTreeMap<EpisodeId, u32>,
+    cut_off: BTreeMap<EpisodeId, u32>,
     /// The tokens that were ever given out.
     tokens: BTreeSet<Token>,
     /// The env of each episode.
@@ -67,9 +70,17 @@ impl Audit {
                 self.last_epoch = lease.epoch;
                 self.live.insert(episode, (lease.attempt, lease.epoch, *worker));
             }
-            Event::AttemptEnded { lease, worker, end, .. } => {
+            Event::AttemptEnded { lease, worker, end, cut_off, .. } => {
                 self.end(lease.attempt, lease.epoch, *worker, event)?;
-                let spares = |fault: &Fault| matches!(fault.class, FaultClass::WorkerLost | FaultClass::Preempted);
+                *self.cut_off.entry(lease.attempt.episode).or_default() += u32::from(cut_off.is_some());
+                if matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::NodeDisk) {
+                    let full = self.full_disks.entry(lease.attempt.episode).or_default();
+                    *full += 1;
+                    must(*full <= 6, "full disks end an episode at last", event)?;
+                }
+                let spares = |fault: &Fault| {
+                    matches!(fault.class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
+                };
                 if !matches!(end, AttemptEnd::Fault(fault) if spares(fault))
                     && let Some((_, used)) = self.retries.get_mut(&lease.attempt.episode)
                 {
@@ -82,8 +93,9 @@ impl Audit {
                     self.scored.insert(lease.attempt.episode);
                 }
             }
-            Event::AttemptLost { lease, worker, fault, .. } => {
+            Event::AttemptLost { lease, worker, fault, cut_off, .. } => {
                 self.end(lease.attempt, lease.epoch, *worker, event)?;
+                *self.cut_off.entry(lease.attempt.episode).or_default() += u32::from(cut_off.is_some());
                 if fault.class == FaultClass::WorkerLost {
                     *self.lost.entry(lease.attempt.episode).or_default() += 1;
                 }
@@ -100,7 +112,11 @@ impl Audit {
                 if let Settlement::Faulted(fault) = settlement {
                     let (allowed, used) = self.retries.get(episode).copied().unwrap_or_default();
                     let lost = self.lost.get(episode).copied().unwrap_or(0) >= 3;
-                    let spent = used >= allowed || fault.class == FaultClass::LayerBuild || lost;
+                    let many = |counts: &BTreeMap<EpisodeId, u32>, limit: u32| {
+                        counts.get(episode).is_some_and(|count| *count >= limit)
+                    };
+                    let befell = many(&self.full_disks, 6) || many(&self.cut_off, 3);
+                    let spent = used >= allowed || fault.class == FaultClass::LayerBuild || lost || befell;
                     must(spent, "no retry is used by a preemption", event)?;
                 }
                 self.settled.insert(*episode, settlement.clone());

@@ -1,8 +1,10 @@
 //! The simulated coordinator: the real engine, a journal of JSON lines, and a shell that
 //! keeps the order "append, then act".
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
+use longhaul_core::purse::PurseState;
 use longhaul_engine::state::{RunTerms, State};
 use longhaul_engine::{Command, Effect, Engine, Event, LeaseRef, Rejection, Settings};
 
@@ -76,6 +78,7 @@ impl World {
             return Ok(Ok(()));
         }
         self.audit.observe(&events, engine)?;
+        self.provider.observe(&events);
         for event in &events {
             self.journal.push(serde_json::to_string(event).map_err(|error| error.to_string())?);
         }
@@ -117,6 +120,10 @@ impl World {
             Effect::SendRevoke { worker, lease, reason } => self.send_down(worker, Down::Revoke { lease, reason }),
             Effect::SendDrain { worker, .. } => self.send_down(worker, Down::Drain),
             Effect::SendLayerAnswer { worker, key, answer } => self.send_down(worker, Down::Layer { key, answer }),
+            Effect::AnswerEscrow { worker, lease, purse: kind, granted, rest } => {
+                self.send_down(worker, Down::Escrow { lease, kind, granted, rest });
+            }
+            Effect::RecallEscrow { worker, lease, purse: kind } => self.send_down(worker, Down::Recall { lease, kind }),
             Effect::CloseSession { worker } => self.break_session(worker),
             effect @ (Effect::SubmitAllocations { .. }
             | Effect::FindAllocations { .. }
@@ -128,12 +135,13 @@ impl World {
     /// The shell's side of a message from a worker.
     pub(crate) fn receive(&mut self, worker: WorkerId, message: Up) -> Outcome {
         match message {
-            Up::Hello { session, profile, live } => {
+            Up::Hello { session, profile, readiness, live } => {
                 if self.workers.get(&worker).and_then(|worker| worker.session) != Some(session) {
                     return Ok(());
                 }
                 self.sessions.insert(worker, session);
-                if self.command(Command::WorkerConnected { worker, session, profile, live })?.is_err() {
+                let hello = Command::WorkerConnected { worker, session, profile, readiness, live };
+                if self.command(hello)?.is_err() {
                     return Err("a worker that did not change is welcome".to_owned());
                 }
             }
@@ -156,7 +164,16 @@ impl World {
                     self.send_down(worker, Down::Revoke { lease, reason });
                 }
             }
-            Up::Ended { lease, end, steps } => self.ended(worker, lease, end, steps)?,
+            Up::Ended { lease, end, steps, purses } => self.ended(worker, lease, end, steps, purses)?,
+            Up::Escrow { lease, kind: purse, state, wanted, bound } => {
+                self.command(Command::EscrowRequested { lease, purse, state, wanted, bound }).map(drop)?;
+            }
+            Up::EscrowReport { lease, kind: purse, state } => {
+                self.command(Command::EscrowReported { lease, purse, state }).map(drop)?;
+            }
+            Up::Closed { lease, purses } => {
+                self.command(Command::PursesClosed { lease, purses }).map(drop)?;
+            }
             Up::Claim { key, kind, env } => {
                 if self.command(Command::ClaimLayer { worker, key, kind, env })?.is_err() {
                     self.break_session(worker);
@@ -178,11 +195,15 @@ impl World {
         lease: LeaseRef,
         end: longhaul_core::outcome::AttemptEnd,
         steps: u32,
+        purses: Vec<(PurseKind, PurseState)>,
     ) -> Outcome {
         let Some(coordinator) = &self.coordinator else { return Ok(()) };
         let current = coordinator.engine.holder(lease).is_some();
         let before = coordinator.engine.state().episode(lease.attempt.episode).cloned();
-        let answer = self.command(Command::AttemptEnded { lease, end, steps })?;
+        let answer = self.command(Command::AttemptEnded { lease, end, steps, purses: purses.clone() })?;
+        if answer.is_err() {
+            self.command(Command::PursesClosed { lease, purses }).map(drop)?;
+        }
         if let Some(coordinator) = &self.coordinator {
             if current && answer.is_err() {
                 return Err(format!("a current report is accepted: {lease}: {answer:?}"));
@@ -286,7 +307,7 @@ impl World {
         }
         let run = plans::run_id(self.submitted);
         self.submitted += 1;
-        let plan = plans::shaped(shape);
+        let plan = if self.thirst > 0 { plans::thirsty() } else { plans::shaped(shape) };
         let digest = Digest::of(format!("{plan:?}").as_bytes());
         let command = Command::SubmitRun { run, plan, digest, terms: RunTerms::default() };
         self.command(command.clone())?.map_err(|rejection| rejection.to_string())?;

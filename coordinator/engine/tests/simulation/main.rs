@@ -4,6 +4,7 @@
 mod action;
 mod audit;
 mod coordinator;
+mod money;
 mod plans;
 mod slurm;
 mod worker;
@@ -17,6 +18,8 @@ use proptest::test_runner::{RngSeed, TestCaseError, TestError, TestRunner};
 
 use crate::action::{Action, actions};
 use crate::world::{Outcome, World};
+
+use longhaul_engine::ScopeName;
 
 /// How many histories, and how many actions each has.
 const CASES: u32 = 150;
@@ -45,6 +48,7 @@ const EVENTS: &[&str] = &[
     "layer_ready",
     "layer_failed",
     "worker_unfit",
+    "endpoint_seen",
 ];
 
 /// Those that happen where workers come from allocations.
@@ -65,6 +69,18 @@ const EVENTS_AT_SLURM: &[&str] = &[
     "allocation_missing",
     "allocation_ended",
     "allocation_released",
+];
+
+/// Those that happen where runs are about money.
+const EVENTS_OF_MONEY: &[&str] = &[
+    "attempt_lost",
+    "escrow_requested",
+    "escrow_granted",
+    "escrow_refused",
+    "escrow_recalled",
+    "escrow_reported",
+    "purses_closed",
+    "budget_nearly_spent",
 ];
 
 fn config(cases: u32) -> ProptestConfig {
@@ -153,4 +169,77 @@ fn the_invariants_hold_and_allocations_alone_settle_everything_where_the_queue_s
 #[test]
 fn the_invariants_hold_and_allocations_alone_settle_everything_where_it_does_not() {
     run(false, true);
+}
+
+/// Histories that are about money: many episodes of a model, under one cap of which they want
+/// twice as much.
+fn run_for_money(honest: bool) {
+    let happened = RefCell::new(BTreeMap::<String, u32>::new());
+    let mut runner = TestRunner::new(config(CASES));
+    let outcome = runner.run(&actions(LENGTH, false), |actions| {
+        let mut world = World::new(true, false);
+        world.thirst = 12;
+        world.provider.honest = honest;
+        let outcome = thirsty_story(&mut world, &actions);
+        for line in &world.journal {
+            let kind = line.split('"').nth(1).unwrap_or_default();
+            *happened.borrow_mut().entry(kind.to_owned()).or_default() += 1;
+        }
+        outcome.map_err(|why| TestCaseError::fail(format!("{why}\n\njournal:\n{}", world.journal.join("\n"))))
+    });
+    if let Err(failure) = outcome {
+        panic!("{failure}");
+    }
+    let happened = happened.into_inner();
+    for kind in EVENTS_OF_MONEY {
+        assert!(happened.get(*kind).is_some_and(|count| *count >= CASES), "{kind} hardly happens: {happened:?}");
+    }
+}
+
+fn thirsty_story(world: &mut World, actions: &[Action]) -> Outcome {
+    // Its layers are there, so that there is more talk of money.
+    world.folder.iter_mut().for_each(|folder| folder.extend(plans::layer_keys("calc_env").map(|(_, key)| key)));
+    world.submit(0)?;
+    world.start_worker(3);
+    world.start_worker(3);
+    let honest = world.provider.honest;
+    // Other runs, and what ends demand: a run that is cancelled, a layer that cannot be built.
+    let about = |action: &&Action| match action {
+        Action::Cancel(_) | Action::Submit(_) => false,
+        Action::Raise(..) => !honest,
+        _ => true,
+    };
+    let built = |action: &Action| match action {
+        Action::Build(who, _) => Action::Build(*who, 0),
+        other => other.clone(),
+    };
+    actions.iter().filter(about).map(built).try_for_each(|action| world.act(&action))?;
+    world.heal()?;
+    world.take_snapshot()?;
+    if !honest {
+        return Ok(());
+    }
+    let views = world.engine().budget(plans::run_id(0));
+    let view = views.into_iter().find(|view| view.scope == ScopeName::Run).ok_or("the run has a budget")?;
+    let cap = plans::UNIT.saturating_mul(plans::THIRST);
+    let (bound, part) = (plans::UNIT.saturating_mul(20), plans::UNIT.saturating_mul(plans::THIRST / 100));
+    let least = cap.saturating_sub(bound).saturating_sub(part);
+    if view.settled < least || view.settled > cap {
+        return Err(format!("with demand enough the cap is spent: {view:?}"));
+    }
+    Ok(())
+}
+
+/// With work for twice the cap, whatever happens before, spending ends within one call and one
+/// hundredth of the cap; and never beyond it.
+#[test]
+fn with_demand_enough_the_whole_cap_is_spent_and_no_more() {
+    run_for_money(true);
+}
+
+/// Where vendors bill more than the bounds now and then, the truth is settled, and what is
+/// billed within the bounds stays within the cap.
+#[test]
+fn with_a_vendor_that_exceeds_bounds_only_that_excess_is_beyond_the_cap() {
+    run_for_money(false);
 }

@@ -1,8 +1,10 @@
 //! Runs to be had: a few envs of different sizes, one of which has a broken hook.
 
-use longhaul_core::agent::AgentSpec;
+use longhaul_core::agent::{AgentSpec, Harness};
+use longhaul_core::budget::RunBudgets;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{RunId, TaskName};
+use longhaul_core::money::Money;
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RetryPolicy, RunPlan};
 use longhaul_core::time::{Millis, Timestamp};
 
@@ -31,6 +33,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32], max_attempts: u32) -> 
         sample: 0,
         plan: Digest::of(format!("plan {index}").as_bytes()),
         env: *env,
+        max_cost: None,
     });
     RunPlan {
         name: "simulated".to_owned(),
@@ -39,6 +42,9 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32], max_attempts: u32) -> 
         episodes: entries.collect(),
         envs,
         retry: RetryPolicy { max_attempts, backoff: Millis(4_000) },
+        budgets: RunBudgets::default(),
+        gateway: None,
+        until: None,
     }
 }
 
@@ -52,7 +58,42 @@ pub(crate) fn shaped(shape: u8) -> RunPlan {
     ];
     let count = u32::from(shape % 9) + 1;
     let episodes: Vec<_> = (0..count).map(|index| (index + u32::from(shape / 9)) % 4).collect();
-    plan(envs, &episodes, u32::from(shape % 3) + 1)
+    let mut plan = plan(envs, &episodes, u32::from(shape % 3) + 1);
+    plan.agents = vec![model(0), model(1), AgentSpec::Idle];
+    for (index, entry) in (0_u32..).zip(&mut plan.episodes) {
+        entry.agent = (index + u32::from(shape)) % 3;
+        entry.max_cost = (index % 3 == 1).then(|| UNIT.saturating_mul(30));
+    }
+    if !shape.is_multiple_of(4) {
+        let units = |units: u64| Some(UNIT.saturating_mul(units));
+        let run = units(u64::from(shape % 5) * 20);
+        plan.budgets = RunBudgets { run, agents: vec![units(60)], judge: units(25) };
+    }
+    plan
+}
+
+/// The smallest bound of a call.
+pub(crate) const UNIT: Money = Money::from_nanos(1_000);
+
+/// What the thirsty run may spend: half of what its episodes would.
+pub(crate) const THIRST: u64 = 1_000;
+
+/// Many small episodes of one model under one cap.
+pub(crate) fn thirsty() -> RunPlan {
+    let mut plan = plan(vec![env("calc_env", 500, 500)], &[0; 48], 200);
+    plan.agents = vec![model(0)];
+    plan.budgets.run = Some(UNIT.saturating_mul(THIRST));
+    plan
+}
+
+fn model(number: u8) -> AgentSpec {
+    let (name, model) = (format!("model-{number}"), format!("model {number}"));
+    AgentSpec::Model { name, harness: Harness::Tools, endpoint: endpoint(number), model }
+}
+
+/// The endpoint of one of the models.
+pub(crate) fn endpoint(number: u8) -> String {
+    format!("endpoint-{}", number % 2)
 }
 
 /// The keys of an env's layers, install first.

@@ -4,14 +4,18 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Verdict};
 use longhaul_core::plan::LayerKind;
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::state::{Capacity, LayerInfo, WorkerProfile};
-use longhaul_engine::{LayerAnswer, LayerOutcome, LeaseRef, RevokeReason, WorkerAllocation};
+use longhaul_engine::state::{Capacity, LayerInfo, Readiness, WorkerProfile};
+use longhaul_engine::{EscrowRest, LayerAnswer, LayerOutcome, LeaseRef, RevokeReason, WorkerAllocation};
 
+use crate::money::Spool;
 use crate::plans;
 use crate::slurm;
 use crate::world::{HEARTBEAT, World, settings};
@@ -19,12 +23,15 @@ use crate::world::{HEARTBEAT, World, settings};
 /// A message to the coordinator.
 #[derive(Clone, Debug)]
 pub(crate) enum Up {
-    Hello { session: u64, profile: WorkerProfile, live: Vec<LeaseRef> },
+    Hello { session: u64, profile: WorkerProfile, readiness: Readiness, live: Vec<LeaseRef> },
     Heartbeat { sequence: u64, live: Vec<LeaseRef> },
-    Ended { lease: LeaseRef, end: AttemptEnd, steps: u32 },
+    Ended { lease: LeaseRef, end: AttemptEnd, steps: u32, purses: Vec<(PurseKind, PurseState)> },
     Claim { key: Digest, kind: LayerKind, env: String },
     Report { key: Digest, kind: LayerKind, env: String, outcome: LayerOutcome },
     Leaving,
+    Escrow { lease: LeaseRef, kind: PurseKind, state: PurseState, wanted: Money, bound: Money },
+    EscrowReport { lease: LeaseRef, kind: PurseKind, state: PurseState },
+    Closed { lease: LeaseRef, purses: Vec<(PurseKind, PurseState)> },
 }
 
 /// A message to a worker.
@@ -37,6 +44,8 @@ pub(crate) enum Down {
     EndAck { lease: LeaseRef },
     Layer { key: Digest, answer: LayerAnswer },
     Drain,
+    Escrow { lease: LeaseRef, kind: PurseKind, granted: Money, rest: EscrowRest },
+    Recall { lease: LeaseRef, kind: PurseKind },
 }
 
 /// An attempt on a worker.
@@ -86,6 +95,11 @@ pub(crate) struct SimWorker {
     results: BTreeMap<Digest, Up>,
     /// Its layers, where no folder is shared.
     layers: BTreeSet<Digest>,
+    /// When it has all that it needs, and whether it said in its last hello that it lacks some.
+    ready_at: u64,
+    preparing: bool,
+    /// Its purses.
+    pub(crate) wallets: Spool,
 }
 
 impl SimWorker {
@@ -108,6 +122,9 @@ impl SimWorker {
             claims: BTreeMap::new(),
             results: BTreeMap::new(),
             layers: BTreeSet::new(),
+            ready_at: 0,
+            preparing: false,
+            wallets: Spool::new(),
         }
     }
 
@@ -117,11 +134,18 @@ impl SimWorker {
         jobs.filter(|(_, job)| !matches!(job.stage, Stage::Ended(_))).map(|(lease, _)| *lease)
     }
 
+    /// One of its attempts, if it acts.
+    pub(crate) fn acting_job(&self, time: u64, job: u8) -> Option<LeaseRef> {
+        let index = usize::from(job).checked_rem(self.jobs.len())?;
+        let (lease, job) = self.jobs.iter().nth(index)?;
+        (!self.suspended && job.until > time && matches!(job.stage, Stage::Acting)).then_some(*lease)
+    }
+
     fn live(&self) -> Vec<LeaseRef> {
         self.jobs.keys().copied().collect()
     }
 
-    fn say(&mut self, message: Up) {
+    pub(crate) fn say(&mut self, message: Up) {
         if self.session.is_some() {
             self.up.push_back(message);
         }
@@ -191,7 +215,11 @@ impl SimWorker {
                     job.stage = Stage::Ended(AttemptEnd::Cancelled);
                 }
             }
-            Down::EndAck { lease } => drop(self.jobs.remove(&lease)),
+            Down::EndAck { lease } => {
+                self.jobs.remove(&lease);
+                self.wallets.retain(|(of, _), _| *of != lease);
+            }
+            Down::Escrow { .. } | Down::Recall { .. } => {}
             Down::Layer { key, answer } => self.hear_of_layer(time, key, answer, shared),
             Down::Drain => self.drained = self.profile.allocation.is_some(),
         }
@@ -307,7 +335,11 @@ impl World {
             allocation: Some(allocation),
         };
         let id = WorkerId::new(Timestamp(2_000_000_000), number);
-        self.workers.insert(id, SimWorker::new(profile));
+        let mut worker = SimWorker::new(profile);
+        if number.is_multiple_of(3) {
+            worker.ready_at = self.time + 45_000;
+        }
+        self.workers.insert(id, worker);
         id
     }
 
@@ -327,7 +359,12 @@ impl World {
         worker.session = Some(session);
         worker.hello_sent = time;
         worker.next_beat = time + HEARTBEAT;
-        let hello = Up::Hello { session, profile: worker.profile.clone(), live: worker.live() };
+        let readiness = match time < worker.ready_at {
+            true => Readiness::Preparing("making the base image".to_owned()),
+            false => Readiness::Fit,
+        };
+        worker.preparing = !readiness.is_fit();
+        let hello = Up::Hello { session, profile: worker.profile.clone(), readiness, live: worker.live() };
         worker.say(hello);
         let claims: Vec<_> = worker
             .claims
@@ -336,14 +373,21 @@ impl World {
             .collect();
         let results: Vec<_> = worker.results.values().cloned().collect();
         results.into_iter().chain(claims).for_each(|message| worker.say(message));
+        worker.repeat_money();
     }
 
     /// Sends a heartbeat if one is due, and what was not answered yet.
     pub(crate) fn beat(&mut self, id: WorkerId) {
         let time = self.time;
+        if self.workers.get(&id).is_some_and(|worker| worker.preparing && time >= worker.ready_at) {
+            // It says hello again, now that it is ready.
+            self.break_session(id);
+        }
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.leaving && worker.up.is_empty() {
+            let wallets = std::mem::take(&mut worker.wallets);
             self.workers.remove(&id);
+            self.spools.push(wallets);
             return;
         }
         if worker.drained && worker.jobs.is_empty() && worker.session.is_some() && !worker.leaving {
@@ -362,11 +406,16 @@ impl World {
             .jobs
             .iter()
             .filter_map(|(lease, job)| match &job.stage {
-                Stage::Ended(end) => Some(Up::Ended { lease: *lease, end: end.clone(), steps: 3 }),
+                Stage::Ended(end) => Some((*lease, end.clone())),
                 Stage::Layers | Stage::Acting => None,
             })
             .collect();
-        ended.into_iter().for_each(|message| worker.say(message));
+        for (lease, end) in ended {
+            let purses = worker.close_purses(lease);
+            worker.say(Up::Ended { lease, end, steps: 3, purses });
+        }
+        let held = worker.live();
+        worker.tidy_wallets(&held);
     }
 
     /// One of a worker's attempts goes on by one stage.
@@ -405,7 +454,8 @@ impl World {
                 let end = ending(choice);
                 let lease = *lease;
                 job.stage = Stage::Ended(end.clone());
-                worker.say(Up::Ended { lease, end, steps: 3 });
+                let purses = worker.close_purses(lease);
+                worker.say(Up::Ended { lease, end, steps: 3, purses });
             }
             Stage::Ended(_) => {}
         }
@@ -446,6 +496,7 @@ impl World {
             worker.jobs.clear();
             worker.claims.clear();
             worker.leaving = true;
+            worker.tidy_wallets(&[]);
             worker.say(Up::Leaving);
         }
     }

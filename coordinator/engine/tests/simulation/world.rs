@@ -15,6 +15,8 @@ use longhaul_engine::{Command, Settings};
 use crate::action::Action;
 use crate::audit::Audit;
 use crate::coordinator::Coordinator;
+use crate::money::{Provider, Spool};
+use crate::plans;
 use crate::slurm::Slurm;
 use crate::worker::{Down, SimWorker, Up};
 
@@ -69,6 +71,12 @@ pub(crate) struct World {
     /// From now on nothing goes wrong any more.
     pub(crate) healed: bool,
     pub(crate) slurm: Slurm,
+    /// Who bills model calls.
+    pub(crate) provider: Provider,
+    /// What workers left behind that died or left.
+    pub(crate) spools: Vec<Spool>,
+    /// How many calls each attempt makes before it ends, in a world that is about money.
+    pub(crate) thirst: u32,
     /// Whether workers come from allocations, too.
     pub(crate) has_pool: bool,
     pub(crate) shared_folder: bool,
@@ -96,6 +104,9 @@ impl World {
             slurm: Slurm::new(),
             has_pool,
             shared_folder,
+            provider: Provider::default(),
+            spools: Vec::new(),
+            thirst: 0,
         }
     }
 
@@ -117,7 +128,7 @@ impl World {
             }
             Action::Work(who, job, choice) => {
                 if let Some(id) = self.pick_worker(*who) {
-                    self.work(id, *job, *choice);
+                    self.go_on(id, *job, *choice)?;
                 }
             }
             Action::Build(who, choice) => {
@@ -131,7 +142,11 @@ impl World {
             Action::CrashWorker(who) => {
                 if let Some(id) = self.pick_worker(*who) {
                     self.break_session(id);
-                    self.workers.remove(&id);
+                    if let Some(worker) = self.workers.remove(&id)
+                        && who % 2 == 0
+                    {
+                        self.spools.push(worker.wallets);
+                    }
                 }
             }
             Action::LeaveWorker(who) => {
@@ -176,6 +191,22 @@ impl World {
                     let reason = full.then(|| "its disk is full".to_owned());
                     self.command(Command::WorkerUnfit { worker, reason }).map(drop)?;
                 }
+            }
+            Action::Call(who, job, size, share) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.call(id, *job, *size, *share)?;
+                }
+            }
+            Action::Land(who, which, how) => {
+                if let Some(id) = self.pick_worker(*who) {
+                    self.land(id, *which, *how)?;
+                }
+            }
+            Action::FindSpool(which) => self.find_spool(*which)?,
+            Action::Raise(which, amount) => self.raise(*which, *amount)?,
+            Action::Endpoint(which, down) => {
+                let (endpoint, down) = (plans::endpoint(*which), down.then(|| "it answers 503".to_owned()));
+                self.command(Command::EndpointSeen { endpoint, down }).map(drop)?;
             }
             Action::Slurm(action) => self.act_at_slurm(*action)?,
             Action::Forget(which) => {
@@ -230,7 +261,7 @@ impl World {
         if !self.has_pool {
             self.start_worker(u8::MAX);
         }
-        for _ in 0..1_000 {
+        for round in 0..1_000_u32 {
             self.pass(2_000, true)?;
             let ids: Vec<_> = self.workers.keys().copied().collect();
             self.run_slurm()?;
@@ -238,13 +269,21 @@ impl World {
                 while self.deliver_up()? || self.deliver_down()? {}
                 for id in &ids {
                     for job in 0..8 {
-                        self.work(*id, job, 0);
+                        let size = u8::try_from((round * 7 + u32::from(job) * 3) % 20).unwrap_or_default();
+                        // About half of what the calls could cost; and now and then more.
+                        let share = (round * 37 + u32::from(job) * 11) % 256;
+                        let share = if share < 250 { share % 200 } else { share };
+                        self.call(*id, job, size, u8::try_from(share).unwrap_or_default())?;
+                        self.land(*id, job, 2)?;
+                        if !self.is_thirsty(*id, job) {
+                            self.work(*id, job, 0);
+                        }
                     }
                     self.build(*id, 0);
                 }
             }
             if self.engine().state().runs.values().all(|run| run.settled_at.is_some()) {
-                return Ok(());
+                return self.money_is_settled();
             }
         }
         let engine = self.engine();
@@ -255,7 +294,8 @@ impl World {
             .filter(|(_, episode)| !matches!(episode.state, longhaul_engine::state::EpisodeState::Settled { .. }))
             .map(|(id, episode)| format!("{id}: {episode:?}, waits: {:?}", engine.why_waiting(id)))
             .collect();
-        Err(format!("every episode settles after healing: still open: {open:#?}"))
+        let money = self.who_waits();
+        Err(format!("every episode settles after healing: still open: {open:#?}, for money wait {money:#?}"))
     }
 
     /// No two workers act on one episode at the same time, by their own lease clocks.
@@ -318,7 +358,11 @@ impl World {
         for worker in self.workers.values_mut().filter(|worker| !worker.suspended) {
             if let Some(message) = worker.down.pop_front() {
                 any = true;
-                worker.hear(time, message, self.folder.as_mut());
+                if matches!(message, Down::Escrow { .. } | Down::Recall { .. }) {
+                    worker.hear_of_money(time, message, &mut self.provider)?;
+                } else {
+                    worker.hear(time, message, self.folder.as_mut());
+                }
             }
         }
         Ok(any)
