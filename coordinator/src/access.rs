@@ -11,6 +11,8 @@ use longhaul_proto::access::{Access, Address, Secret, TLS_SERVER_NAME};
 use rand::TryRngCore;
 use tonic::transport::{Identity, ServerTlsConfig};
 
+use crate::passes::{PASSES_FOLDER, Passes};
+
 /// The folder's name in the store's folder.
 pub const ACCESS_FOLDER: &str = "access";
 
@@ -126,6 +128,15 @@ impl AccessFolder {
         self.write(ACCESS_FILE, &Access::new(address))
     }
 
+    /// The passes of allocations whose workers reach this machine as `host`.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read or written.
+    pub(crate) fn passes(&self, host: &str, port: u16) -> Result<Passes, AccessFolderError> {
+        Passes::open(self.folder.join(PASSES_FOLDER), host, port, &self.ca_pem)
+    }
+
     fn write(&self, name: &str, access: &Access) -> Result<PathBuf, AccessFolderError> {
         let path = self.folder.join(name);
         let text = serde_json::to_vec_pretty(access).map_err(|error| AccessFolderError::Io {
@@ -189,14 +200,14 @@ fn make_certificate(folder: &Path) -> Result<(), AccessFolderError> {
     write_private(&folder.join(KEY_FILE), server_key.serialize_pem().as_bytes())
 }
 
-fn private_folder(path: &Path) -> Result<(), AccessFolderError> {
+pub(crate) fn private_folder(path: &Path) -> Result<(), AccessFolderError> {
     let error = |doing| move |source| AccessFolderError::Io { path: path.to_owned(), doing, source };
     fs::create_dir_all(path).map_err(error("created"))?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(error("made private"))
 }
 
 /// Writes beside and renames, so that a reader sees the whole file or the one before.
-fn write_private(path: &Path, bytes: &[u8]) -> Result<(), AccessFolderError> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), AccessFolderError> {
     let error = |doing| move |source| AccessFolderError::Io { path: path.to_owned(), doing, source };
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

@@ -1,13 +1,35 @@
 //! Who may speak to the coordinator.
 //!
 //! On the unix socket the kernel says who is there: the same user, or root. On TCP the
-//! client shows the token, inside TLS. Nothing is answered before that.
+//! client shows a token, inside TLS: the coordinator's own, or that of an allocation, which
+//! speaks for that allocation's worker alone. Nothing is answered before that.
 
 use longhaul_core::digest::Digest;
+use longhaul_engine::AllocationId;
 use longhaul_proto::access::Secret;
 use tonic::service::Interceptor;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
+
+use crate::passes::Passes;
+
+/// Who asks, as the gate found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// The coordinator's own user.
+    Person,
+    /// The worker of an allocation.
+    Allocation(AllocationId),
+}
+
+/// Refuses whoever is not the coordinator's own user: an allocation runs episodes, and commands
+/// nothing.
+pub(crate) fn person<T>(request: &Request<T>) -> Result<(), Status> {
+    match request.extensions().get::<Caller>() {
+        Some(Caller::Person) => Ok(()),
+        Some(Caller::Allocation(_)) | None => Err(Status::permission_denied("an allocation's token commands nothing")),
+    }
+}
 
 /// The check in front of every service.
 #[derive(Clone, Debug)]
@@ -17,46 +39,62 @@ pub(crate) enum Gate {
         /// The coordinator's own user.
         uid: u32,
     },
-    /// TCP with TLS: the digest of the token.
-    Token(Digest),
+    /// TCP with TLS: a token is shown.
+    Token {
+        /// The digest of the coordinator's own.
+        person: Digest,
+        /// Those of allocations.
+        passes: Passes,
+    },
 }
 
 impl Gate {
-    pub(crate) fn token(token: &Secret) -> Self {
-        Self::Token(Digest::of(token.expose().as_bytes()))
+    pub(crate) fn token(token: &Secret, passes: Passes) -> Self {
+        Self::Token { person: Digest::of(token.expose().as_bytes()), passes }
     }
 
-    fn check(&self, request: &Request<()>) -> Result<(), &'static str> {
+    fn check(&self, request: &Request<()>) -> Result<Caller, &'static str> {
         match self {
             Self::Peer { uid } => {
                 let peer = request.extensions().get::<UdsConnectInfo>().and_then(|info| info.peer_cred);
                 match peer {
-                    Some(peer) if peer.uid() == *uid || peer.uid() == 0 => Ok(()),
+                    Some(peer) if peer.uid() == *uid || peer.uid() == 0 => Ok(Caller::Person),
                     Some(_) => Err("the coordinator belongs to another user"),
                     None => Err("the system does not say who is at the other end of the socket"),
                 }
             }
-            Self::Token(expected) => {
+            Self::Token { person, passes } => {
                 let shown = request
                     .metadata()
                     .get("authorization")
                     .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "))
                     .ok_or("no token was shown")?;
-                if same(&Digest::of(shown), expected) { Ok(()) } else { Err("the token is another one") }
+                let shown = Digest::of(shown);
+                if same(&shown, person) {
+                    return Ok(Caller::Person);
+                }
+                // Looked up by its digest, of which the time that it takes tells nothing useful.
+                passes
+                    .holder(&shown)
+                    .map(Caller::Allocation)
+                    .ok_or("the token is another one, or its allocation is over")
             }
         }
     }
 }
 
 impl Interceptor for Gate {
-    fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         match self.check(&request) {
-            Ok(()) => Ok(request),
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                Ok(request)
+            }
             Err(reason) => {
                 tracing::warn!(reason, "a request was refused");
                 Err(match self {
                     Self::Peer { .. } => Status::permission_denied(reason),
-                    Self::Token(_) => Status::unauthenticated(reason),
+                    Self::Token { .. } => Status::unauthenticated(reason),
                 })
             }
         }
@@ -80,9 +118,26 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_opens_the_gate() {
-        let gate = Gate::token(&Secret::new("right".to_owned()));
-        assert_eq!(gate.check(&with_header("Bearer right")), Ok(()));
+    fn only_a_token_opens_the_gate_and_that_of_an_allocation_commands_nothing() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let passes = Passes::open(dir.path().join("p"), "host", 1, "").expect("passes");
+        let token = longhaul_engine::Token("longhaul.me.1".to_owned());
+        passes.issue(&token, 1).expect("issued");
+        let path = dir.path().join("p").join(&token.0).join("0.json");
+        let Ok(longhaul_proto::access::Access { address, .. }) = longhaul_proto::access::Access::read(&path) else {
+            panic!("an access file");
+        };
+        let longhaul_proto::access::Address::Tls { token: secret, .. } = address else { panic!("of TLS") };
+        let mut gate = Gate::token(&Secret::new("right".to_owned()), passes.clone());
+        assert_eq!(gate.check(&with_header("Bearer right")), Ok(Caller::Person));
+        let of_allocation = format!("Bearer {}", secret.expose());
+        let allocation = Caller::Allocation(AllocationId { token: token.clone(), task: 0 });
+        assert_eq!(gate.check(&with_header(&of_allocation)), Ok(allocation));
+        assert!(person(&gate.call(with_header(&of_allocation)).expect("it opens")).is_err());
+        assert!(person(&gate.call(with_header("Bearer right")).expect("it opens")).is_ok());
+        assert!(person(&Request::new(())).is_err(), "nobody was asked");
+        passes.revoke(&token, &std::collections::BTreeSet::new()).expect("revoked");
+        assert!(gate.check(&with_header(&of_allocation)).is_err());
         for wrong in ["Bearer wrong", "Bearer ", "right", "bearer right", "Bearer right "] {
             assert!(gate.check(&with_header(wrong)).is_err(), "{wrong}");
         }

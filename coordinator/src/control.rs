@@ -4,11 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId};
+use longhaul_core::money::Money;
 use longhaul_core::plan::RunPlan;
-use longhaul_core::time::Timestamp;
-use longhaul_engine::state::RunSummary;
-use longhaul_engine::{PoolId, Rejection};
+use longhaul_core::time::{Millis, Timestamp};
+use longhaul_engine::state::{RunSummary, RunTerms};
+use longhaul_engine::{PoolId, Rejection, ScopeName};
+use longhaul_proto::access::Secret;
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::control_service_server::ControlService;
@@ -19,9 +22,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
+use crate::auth::person;
 use crate::blobs::blocking;
 use crate::message::{Ask, Message};
-use crate::view;
+use crate::{project, view};
 
 /// How many rows of an answer may wait for a client that reads slowly.
 const ROWS_AHEAD: usize = 64;
@@ -49,6 +53,17 @@ impl Control {
         let (reply, answer) = oneshot::channel();
         self.mailbox.send(Message::Ask(ask(reply))).await.map_err(|_| stopping())?;
         answer.await.map_err(|_| stopping())
+    }
+
+    /// The budgets of a run: as the engine has them, or else the store.
+    async fn budget(&self, run: RunId) -> Result<v1::ShowBudgetResponse, Status> {
+        let scopes = self.ask(|reply| Ask::Budget { run, reply }).await?;
+        if !scopes.is_empty() {
+            let rows = scopes.into_iter().map(|scope| view::budget_row(&project::scope_record(scope))).collect();
+            return Ok(v1::ShowBudgetResponse { scopes: rows });
+        }
+        let record = blocking(&self.store, move |store| store.run(run)).await?.ok_or_else(|| unknown_run(run))?;
+        Ok(view::budget(&record))
     }
 
     /// A run that has settled, from the store alone.
@@ -129,6 +144,7 @@ impl ControlService for Control {
     type ListStepsStream = Rows<v1::StepRow>;
 
     async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitResponse>, Status> {
+        person(&request)?;
         let request = request.into_inner();
         let run: RunId = id("run_id", &request.run_id)?;
         let digest = convert::digest("plan", &request.plan).map_err(invalid)?;
@@ -145,12 +161,29 @@ impl ControlService for Control {
                 "{count} of the blobs that the plan names were not put before, {first} among them"
             )));
         }
+        let gateway: Option<Box<GatewayPlan>> = match plan.gateway {
+            None => None,
+            Some(digest) => {
+                let bytes = blocking(&self.store, move |store| store.blob(&digest)).await?.ok_or_else(|| {
+                    Status::failed_precondition(format!("the plan of endpoints {digest} was not put before"))
+                })?;
+                Some(Box::new(convert::from_json("gateway", &bytes).map_err(invalid)?))
+            }
+        };
+        let limits: Vec<Millis> = request.limits_millis.into_iter().map(Millis).collect();
+        if !limits.is_empty() && limits.len() != plan.episodes.len() {
+            let (limits, episodes) = (limits.len(), plan.episodes.len());
+            return Err(Status::invalid_argument(format!("{limits} limits are given for {episodes} episodes")));
+        }
+        let terms = RunTerms { priority: request.priority, limits };
         let plan = Box::new(plan);
-        let existed = self.ask(|reply| Ask::Submit { run, plan, digest, reply }).await?.map_err(rejected)?;
+        let asked = self.ask(|reply| Ask::Submit { run, plan, digest, gateway, terms, reply });
+        let existed = asked.await?.map_err(rejected)?;
         Ok(Response::new(v1::SubmitResponse { run_id: run.to_string(), existed }))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Result<Response<v1::CancelResponse>, Status> {
+        person(&request)?;
         let request = request.into_inner();
         let run: RunId = id("run_id", &request.run_id)?;
         let by = request.by;
@@ -177,6 +210,7 @@ impl ControlService for Control {
         &self,
         request: Request<v1::ResumePoolRequest>,
     ) -> Result<Response<v1::ResumePoolResponse>, Status> {
+        person(&request)?;
         let pool = PoolId(request.into_inner().pool);
         self.ask(|reply| Ask::ResumePool { pool, reply }).await?.map_err(rejected)?;
         Ok(Response::new(v1::ResumePoolResponse {}))
@@ -270,6 +304,61 @@ impl ControlService for Control {
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
     }
 
+    type ListCallsStream = Rows<v1::CallRow>;
+
+    async fn show_budget(
+        &self,
+        request: Request<v1::ShowBudgetRequest>,
+    ) -> Result<Response<v1::ShowBudgetResponse>, Status> {
+        let run: RunId = id("run_id", &request.into_inner().run_id)?;
+        Ok(Response::new(self.budget(run).await?))
+    }
+
+    async fn raise_budget(
+        &self,
+        request: Request<v1::RaiseBudgetRequest>,
+    ) -> Result<Response<v1::ShowBudgetResponse>, Status> {
+        person(&request)?;
+        let v1::RaiseBudgetRequest { run_id, scope, cap_nanos, by } = request.into_inner();
+        let run: RunId = id("run_id", &run_id)?;
+        let scope: ScopeName = id("scope", &scope)?;
+        let cap = Money::from_nanos(cap_nanos);
+        self.ask(|reply| Ask::RaiseBudget { run, scope, cap, by, reply }).await?.map_err(rejected)?;
+        Ok(Response::new(self.budget(run).await?))
+    }
+
+    async fn list_calls(
+        &self,
+        request: Request<v1::ListCallsRequest>,
+    ) -> Result<Response<Self::ListCallsStream>, Status> {
+        let attempt = id("attempt_id", &request.into_inner().attempt_id)?;
+        let (rows, receiver) = mpsc::channel(ROWS_AHEAD);
+        let store = Arc::clone(&self.store);
+        self.tasks.spawn_blocking(move || {
+            for row in view::calls(&store, attempt) {
+                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
+                if rows.blocking_send(row).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn put_secrets(
+        &self,
+        request: Request<v1::PutSecretsRequest>,
+    ) -> Result<Response<v1::PutSecretsResponse>, Status> {
+        person(&request)?;
+        let named = |secret: v1::NamedSecret| (secret.name, Secret::new(secret.value));
+        let secrets: Vec<_> = request.into_inner().secrets.into_iter().map(named).collect();
+        if let Some((name, _)) = secrets.iter().find(|(name, value)| name.is_empty() || value.expose().is_empty()) {
+            return Err(Status::invalid_argument(format!("secret `{}` has no name or no value", name.escape_debug())));
+        }
+        self.ask(|reply| Ask::PutSecrets { secrets, reply }).await?;
+        Ok(Response::new(v1::PutSecretsResponse {}))
+    }
+
     async fn list_layers(
         &self,
         request: Request<v1::ListLayersRequest>,
@@ -286,6 +375,7 @@ impl ControlService for Control {
 /// A run in one row; the engine keeps what it decides by, the store where the benchmark was.
 fn summary(store: &Store, summary: &RunSummary) -> Result<v1::RunSummary, view::ViewError> {
     let counts = summary.counts;
+    let record = store.run(summary.run)?;
     Ok(v1::RunSummary {
         run_id: summary.run.to_string(),
         name: summary.name.clone(),
@@ -298,8 +388,11 @@ fn summary(store: &Store, summary: &RunSummary) -> Result<v1::RunSummary, view::
         unverified: counts.unverified,
         cancelled: counts.cancelled,
         faulted: counts.faulted,
+        not_started: counts.not_started,
+        cap_nanos: record.as_ref().and_then(view::cap_of).map(Money::nanos),
+        spent_nanos: record.as_ref().map_or(Money::ZERO, view::spent_of).nanos(),
         settled_at_millis: summary.settled_at.map_or(0, |at| at.0),
-        benchmark: store.run(summary.run)?.map(|run| run.benchmark).unwrap_or_default(),
+        benchmark: record.map(|run| run.benchmark).unwrap_or_default(),
     })
 }
 
@@ -330,9 +423,13 @@ fn rejected(rejection: Rejection) -> Status {
         | Rejection::UnknownPool { .. }
         | Rejection::UnknownSubmission { .. } => Status::not_found(text),
         Rejection::RunIdTaken { .. } => Status::already_exists(text),
-        Rejection::BadPlan { .. } | Rejection::BadPool { .. } => Status::invalid_argument(text),
-        Rejection::RunNotSettled { .. } | Rejection::WorkerChanged { .. } | Rejection::StaleEpoch { .. } => {
-            Status::failed_precondition(text)
-        }
+        Rejection::BadPlan { .. }
+        | Rejection::BadPool { .. }
+        | Rejection::NoBudget { .. }
+        | Rejection::BudgetLowered { .. } => Status::invalid_argument(text),
+        Rejection::RunNotSettled { .. }
+        | Rejection::RunOver { .. }
+        | Rejection::WorkerChanged { .. }
+        | Rejection::StaleEpoch { .. } => Status::failed_precondition(text),
     }
 }

@@ -16,12 +16,16 @@ pub mod allocator;
 mod auth;
 mod blobs;
 mod control;
+mod layers;
 mod message;
+mod passes;
 mod project;
 mod server;
 mod session;
+mod shares;
 pub mod view;
 
 pub use access::{ACCESS_FILE, ACCESS_FOLDER, AccessFolder, AccessFolderError, LOCAL_ACCESS_FILE, socket_path};
 pub use actor::ActorError;
+pub use passes::{PASSES_FOLDER, pass_file};
 pub use server::{Config, Coordinator, Listen, StartError};

@@ -1,12 +1,17 @@
 //! What reaches the actor: one closed set, whatever it comes from.
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
+use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::plan::{LayerKind, RunPlan};
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::Timestamp;
-use longhaul_engine::state::{RunSummary, WorkerProfile};
-use longhaul_engine::{Command, LayerOutcome, LeaseRef, PoolId, Rejection};
+use longhaul_engine::state::{Readiness, RunSummary, RunTerms, WorkerProfile};
+use longhaul_engine::{Command, LayerOutcome, LeaseRef, PoolId, Rejection, ScopeName, ScopeView};
+use longhaul_proto::access::Secret;
 use longhaul_proto::v1;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -40,6 +45,8 @@ pub(crate) enum Message {
         session: u64,
         /// What the worker has.
         profile: WorkerProfile,
+        /// Whether it takes leases.
+        readiness: Readiness,
         /// What it holds.
         live: Vec<LeaseRef>,
         /// The way to it.
@@ -88,6 +95,7 @@ pub(crate) enum Message {
 
 /// What a worker says.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "each lives in a channel for a moment; most are heartbeats")]
 pub(crate) enum Report {
     /// It is there.
     Heartbeat {
@@ -97,6 +105,8 @@ pub(crate) enum Report {
         live: Vec<LeaseRef>,
         /// Why it takes no leases now; nothing if it does.
         unfit: Option<String>,
+        /// The number of the shares of endpoints that it acts by.
+        shares: u64,
     },
     /// Where an attempt is; for people.
     Progress {
@@ -115,9 +125,37 @@ pub(crate) enum Report {
         end: AttemptEnd,
         /// How many steps it has.
         steps: u32,
+        /// What its purses came to.
+        purses: Vec<(PurseKind, PurseState)>,
         /// What else there is to record.
         details: EndDetails,
     },
+    /// A purse holds too little for the next call.
+    MoneyWanted {
+        /// The attempt.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What has become of it.
+        state: PurseState,
+        /// What the sum of grants has to reach.
+        wanted: Money,
+        /// The least that makes the call possible at all.
+        bound: Money,
+    },
+    /// What has become of a purse.
+    Purse {
+        /// The attempt.
+        lease: LeaseRef,
+        /// Which of its purses.
+        purse: PurseKind,
+        /// What has become of it.
+        state: PurseState,
+        /// No call is made from it any more.
+        closed: bool,
+    },
+    /// What it has seen of an endpoint.
+    Endpoint(v1::EndpointWord),
     /// It lacks a layer.
     ClaimLayer {
         /// The layer.
@@ -156,6 +194,10 @@ pub(crate) enum Ask {
         plan: Box<RunPlan>,
         /// The blob of the plan.
         digest: Digest,
+        /// The models that it may call.
+        gateway: Option<Box<GatewayPlan>>,
+        /// How it stands beside other runs.
+        terms: RunTerms,
         /// Whether it was there before.
         reply: oneshot::Sender<Result<bool, Rejection>>,
     },
@@ -193,6 +235,33 @@ pub(crate) enum Ask {
         run: RunId,
         /// The answer.
         reply: oneshot::Sender<Option<watch::Receiver<u64>>>,
+    },
+    /// What a run may spend and has spent, as far as the engine knows it.
+    Budget {
+        /// The run.
+        run: RunId,
+        /// The answer; empty if the engine does not know the run.
+        reply: oneshot::Sender<Vec<ScopeView>>,
+    },
+    /// Raise a cap.
+    RaiseBudget {
+        /// The run.
+        run: RunId,
+        /// Which of its caps.
+        scope: ScopeName,
+        /// The cap from now on.
+        cap: Money,
+        /// Who asks.
+        by: String,
+        /// The answer.
+        reply: oneshot::Sender<Result<(), Rejection>>,
+    },
+    /// Keys of model vendors, by name: beside those that are known, or in their place.
+    PutSecrets {
+        /// The keys.
+        secrets: Vec<(String, Secret)>,
+        /// Answered once workers were told.
+        reply: oneshot::Sender<()>,
     },
     /// The pools of allocations.
     Pools {

@@ -8,10 +8,11 @@ use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::Event;
 use longhaul_engine::state::{self, State};
+use longhaul_engine::{Engine, Event, ScopeName, ScopeView};
 use longhaul_store::{
-    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState, RunRecord,
+    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
+    RunRecord, ScopeRecord,
 };
 
 /// What a report of an attempt's end says beside what the engine needs.
@@ -42,12 +43,14 @@ impl Projector {
         }
     }
 
-    /// The changes of one batch. `state` is the state after it.
-    pub(crate) fn changes(&mut self, state: &State, events: &[Event], details: Option<&EndDetails>) -> Vec<Change> {
+    /// The changes of one batch. `engine` is as it is after it.
+    pub(crate) fn changes(&mut self, engine: &Engine, events: &[Event], details: Option<&EndDetails>) -> Vec<Change> {
+        let state = engine.state();
         let mut changes = Vec::new();
         let mut runs = BTreeSet::new();
         let mut episodes = BTreeSet::new();
         for event in events {
+            runs.extend(run_with_other_money(event));
             match event {
                 Event::RunSubmitted { run, plan, .. } => {
                     runs.insert(*run);
@@ -141,10 +144,20 @@ impl Projector {
                 | Event::AllocationMissing { .. }
                 | Event::AllocationEnded { .. }
                 | Event::AllocationReleased { .. }
-                | Event::StrayFound { .. } => {}
+                | Event::StrayFound { .. }
+                // Money is the engine's; what it comes to is in the run's record.
+                | Event::EscrowRequested { .. }
+                | Event::EscrowGranted { .. }
+                | Event::EscrowRefused { .. }
+                | Event::EscrowRecalled { .. }
+                | Event::EscrowReported { .. }
+                | Event::PursesClosed { .. }
+                | Event::BudgetRaised { .. }
+                | Event::BudgetNearlySpent { .. }
+                | Event::EndpointSeen { .. } => {}
             }
         }
-        changes.extend(runs.into_iter().filter_map(|run| run_record(state, run)).map(|r| Change::Run(Box::new(r))));
+        changes.extend(runs.into_iter().filter_map(|run| run_record(engine, run)).map(|r| Change::Run(Box::new(r))));
         let records = episodes.into_iter().filter_map(|episode| episode_record(state, episode));
         changes.extend(records.map(|record| Change::Episode(Box::new(record))));
         changes
@@ -181,8 +194,43 @@ impl Projector {
     }
 }
 
-fn run_record(state: &State, id: RunId) -> Option<RunRecord> {
-    let run = state.runs.get(&id)?;
+/// The run whose money an event changes, if it does.
+pub(crate) const fn run_with_other_money(event: &Event) -> Option<RunId> {
+    match event {
+        Event::EscrowRequested { lease, .. }
+        | Event::EscrowGranted { lease, .. }
+        | Event::EscrowRefused { lease, .. }
+        | Event::EscrowReported { lease, .. }
+        | Event::PursesClosed { lease, .. }
+        | Event::AttemptEnded { lease, .. }
+        | Event::AttemptLost { lease, .. } => Some(lease.attempt.episode.run),
+        Event::BudgetRaised { run, .. } => Some(*run),
+        _ => None,
+    }
+}
+
+/// What a run may spend and has spent; episodes aside, which come and go.
+pub(crate) fn scopes(engine: &Engine, run: RunId) -> Vec<ScopeRecord> {
+    let scopes = engine.budget(run).into_iter();
+    scopes.filter(|view| !matches!(view.scope, ScopeName::Episode(_))).map(scope_record).collect()
+}
+
+pub(crate) fn scope_record(view: ScopeView) -> ScopeRecord {
+    ScopeRecord {
+        name: view.scope.to_string(),
+        cap: view.cap,
+        settled: view.settled,
+        escrow: view.escrow,
+        unconfirmed: view.unconfirmed,
+        largest_exposure: view.largest_exposure,
+        overshoot: view.overshoot,
+        waiting: view.waiting,
+        stopped: view.stopped,
+    }
+}
+
+fn run_record(engine: &Engine, id: RunId) -> Option<RunRecord> {
+    let run = engine.state().runs.get(&id)?;
     Some(RunRecord {
         id,
         name: run.plan.name.clone(),
@@ -192,6 +240,7 @@ fn run_record(state: &State, id: RunId) -> Option<RunRecord> {
         submitted_at: run.submitted_at,
         cancelled: run.cancelled.as_ref().map(|order| Cancellation { at: order.at, by: order.by.clone() }),
         settled_at: run.settled_at,
+        scopes: scopes(engine, id),
     })
 }
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use longhaul_core::time::Millis;
 use longhaul_engine::{Engine, Event, Settings, SnapshotError};
-use longhaul_proto::access::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_MESSAGE_BYTES};
+use longhaul_proto::access::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_MESSAGE_BYTES, Secret};
 use longhaul_proto::v1::blob_service_server::BlobServiceServer;
 use longhaul_proto::v1::control_service_server::ControlServiceServer;
+use longhaul_proto::v1::layer_service_server::LayerServiceServer;
 use longhaul_proto::v1::worker_service_server::WorkerServiceServer;
 use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, SpaceFloor, Store};
 use rand::TryRngCore;
@@ -27,13 +28,15 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
-use crate::access::{AccessFolder, AccessFolderError, socket_path};
+use crate::access::{ACCESS_FOLDER, AccessFolder, AccessFolderError, socket_path};
 use crate::actor::{Actor, ActorError, Allocations, Terms};
 use crate::allocator::{Allocator, SlurmConfig, token_prefix};
 use crate::auth::Gate;
 use crate::blobs::Blobs;
 use crate::control::Control;
-use crate::message::{MAILBOX_CAPACITY, Message, now};
+use crate::layers::Layers;
+use crate::message::{Ask, MAILBOX_CAPACITY, Message, now};
+use crate::passes::{PASSES_FOLDER, Passes};
 use crate::project::Projector;
 use crate::session::Sessions;
 
@@ -146,6 +149,15 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The folder for layers that workers carry to each other cannot be made.
+    #[error("the folder {} for layers cannot be made", path.display())]
+    Layers {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// Workers on other machines cannot reach a coordinator that does not listen for them.
     #[error("workers in allocations cannot reach a coordinator that does not listen for other machines")]
     Unreachable,
@@ -194,6 +206,8 @@ impl Coordinator {
         let root = fs::canonicalize(&config.store)
             .map_err(|source| StartError::Listen { address: config.store.display().to_string(), source })?;
         let access = AccessFolder::open(&root)?;
+        let carried = root.join("layers");
+        let layers = Layers::open(carried.clone()).map_err(|source| StartError::Layers { path: carried, source })?;
         let socket = socket_path(&root, config.runtime_dir.as_deref(), uid.as_raw())?;
         let unix = listen_unix(&socket)?;
         let tcp = match &config.listen {
@@ -202,9 +216,12 @@ impl Coordinator {
         };
 
         // The socket takes connections from now on; they wait until they are served.
-        let (remote_access, remote_address) = match &tcp {
-            Some(((_, address), host)) => (Some(access.write_remote(host, address.port())?), Some(*address)),
-            None => (None, None),
+        let (remote_access, remote_address, passes) = match &tcp {
+            Some(((_, address), host)) => {
+                let passes = access.passes(host, address.port())?;
+                (Some(access.write_remote(host, address.port())?), Some(*address), Some(passes))
+            }
+            None => (None, None, None),
         };
 
         let store = Arc::new(store);
@@ -218,8 +235,9 @@ impl Coordinator {
         let (allocations, allocator) = match config.slurm {
             None => (None, None),
             Some(slurm) => {
-                let access = remote_access.clone().ok_or(StartError::Unreachable)?;
-                let (allocations, allocator) = ask_slurm(slurm, &access, incarnation, mailbox.clone()).await?;
+                let passes = passes.clone().ok_or(StartError::Unreachable)?;
+                let folder = root.join(ACCESS_FOLDER).join(PASSES_FOLDER);
+                let (allocations, allocator) = ask_slurm(slurm, (passes, folder), incarnation, mailbox.clone()).await?;
                 (Some(allocations), Some(allocator))
             }
         };
@@ -240,6 +258,7 @@ impl Coordinator {
                 tasks: tasks.clone(),
             },
             blobs: Blobs { store: Arc::clone(&store) },
+            layers,
             control: Control {
                 mailbox: mailbox.clone(),
                 store: Arc::clone(&store),
@@ -252,9 +271,9 @@ impl Coordinator {
         let stopped = stop.clone().cancelled_owned();
         servers.push(tokio::spawn(router.serve_with_incoming_shutdown(UnixListenerStream::new(unix), stopped)));
         let local_access = access.write_local(&socket)?;
-        if let Some(((listener, _), _)) = tcp {
+        if let (Some(((listener, _), _)), Some(passes)) = (tcp, passes) {
             let builder = builder().tls_config(access.server_tls()).map_err(StartError::Tls)?;
-            let router = services.router(builder, &Gate::token(access.token()));
+            let router = services.router(builder, &Gate::token(access.token(), passes));
             let stopped = stop.clone().cancelled_owned();
             servers.push(tokio::spawn(router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped)));
         }
@@ -303,6 +322,16 @@ impl Coordinator {
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Takes keys of model vendors, by name, for workers: kept in memory only, beside those that
+    /// are known or in their place.
+    pub async fn put_secrets(&self, secrets: Vec<(String, Secret)>) {
+        let (reply, told) = oneshot::channel();
+        if self.mailbox.send(Message::Ask(Ask::PutSecrets { secrets, reply })).await.is_ok() {
+            // An actor that stopped tells nobody.
+            let _ = told.await;
+        }
     }
 
     /// Gives out no more leases, and waits until nothing is live.
@@ -368,7 +397,7 @@ impl Coordinator {
 /// Finds Slurm's programs, and gets the task ready that runs them.
 async fn ask_slurm(
     mut slurm: SlurmConfig,
-    access: &Path,
+    passes: (Passes, PathBuf),
     incarnation: u64,
     mailbox: mpsc::Sender<Message>,
 ) -> Result<(Allocations, Allocator<longhaul_slurm::System>), StartError> {
@@ -382,19 +411,20 @@ async fn ask_slurm(
             .mode(0o700)
             .create(folder)
             .map_err(|source| StartError::Logs { path: folder.clone(), source })?;
-        config.worker.args.push(access.display().to_string());
         // Of this incarnation alone: a store that was restored from a backup counts submissions
         // from an old number, and must not take those of its other life for its own.
         config.pool.token_prefix = token_prefix(incarnation);
     }
     let (orders, receiver) = mpsc::unbounded_channel();
     let pools = slurm.pools.iter().map(|config| config.pool.clone()).collect();
-    Ok((Allocations { pools, orders }, Allocator::new(client, slurm, receiver, mailbox)))
+    let allocations = Allocations { pools, orders, passes: passes.0.clone() };
+    Ok((allocations, Allocator::new(client, slurm, receiver, mailbox, passes)))
 }
 
 struct Services {
     sessions: Sessions,
     blobs: Blobs,
+    layers: Layers,
     control: Control,
 }
 
@@ -402,10 +432,12 @@ impl Services {
     fn router(&self, mut builder: Server, gate: &Gate) -> Router {
         let sessions = WorkerServiceServer::new(self.sessions.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let blobs = BlobServiceServer::new(self.blobs.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let layers = LayerServiceServer::new(self.layers.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let control = ControlServiceServer::new(self.control.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         builder
             .add_service(InterceptedService::new(sessions, gate.clone()))
             .add_service(InterceptedService::new(blobs, gate.clone()))
+            .add_service(InterceptedService::new(layers, gate.clone()))
             .add_service(InterceptedService::new(control, gate.clone()))
     }
 }

@@ -1,7 +1,7 @@
 //! Sessions: one bidirectional stream per worker.
 //!
 //! Three tasks share a session. The reader takes what the worker says and never waits for
-//! a disk. The recorder takes steps, logs and ends in their order, waits until the store
+//! a disk. The recorder takes steps, calls, logs and ends in their order, waits until the store
 //! has them, and acknowledges. The actor sends leases and answers. What goes to the worker
 //! passes through one bounded channel; a worker that does not read loses its session, and
 //! says hello again.
@@ -12,22 +12,24 @@ use std::time::Duration;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
+use longhaul_core::money::Money;
 use longhaul_core::plan::LayerKind;
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_engine::state::{Capacity, LayerInfo, WorkerProfile};
+use longhaul_engine::state::{Capacity, LayerInfo, Readiness, WorkerProfile};
 use longhaul_engine::{JobId, LayerOutcome, LeaseRef, Token, WorkerAllocation};
 use longhaul_proto::convert::{self, ConvertError};
 use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_proto::v1::worker_service_server::WorkerService;
-use longhaul_store::{LogError, StepError, StepReceipt, Store, Ticket};
+use longhaul_store::{CallError, CallReceipt, LogError, ReadError, StepError, StepReceipt, Store, Ticket};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::auth::Caller;
 use crate::message::{Message, OUTGOING_CAPACITY, Outgoing, Report};
 use crate::project::EndDetails;
 
@@ -50,6 +52,7 @@ pub(crate) struct Sessions {
 /// What is recorded, in the order in which the worker said it.
 enum Entry {
     Step { lease: LeaseRef, number: u32, ticket: Ticket<StepReceipt, StepError> },
+    Call { lease: LeaseRef, number: u32, ticket: Ticket<CallReceipt, CallError> },
     Log { lease: LeaseRef, name: String, ticket: Ticket<(), LogError> },
     End { lease: LeaseRef, ended: v1::AttemptEnded },
 }
@@ -62,6 +65,7 @@ impl WorkerService for Sessions {
         &self,
         request: Request<Streaming<v1::FromWorker>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
         let mut stream = request.into_inner();
         let first = tokio::time::timeout(HELLO_LIMIT, stream.message())
             .await
@@ -77,6 +81,12 @@ impl WorkerService for Sessions {
                 hello.version,
             )));
         }
+        // Who has an allocation's token is that allocation's worker, and no other.
+        if let Some(Caller::Allocation(id)) = caller
+            && hello.allocation.as_ref().map(|wire| allocation(wire).id()) != Some(id)
+        {
+            return Err(Status::permission_denied("the token is that of another allocation"));
+        }
         let worker: WorkerId = convert::parsed("worker_id", &hello.worker_id).map_err(invalid)?;
         let live = leases(&hello.live).map_err(invalid)?;
         let session = self.next_session.fetch_add(1, Ordering::Relaxed);
@@ -87,6 +97,7 @@ impl WorkerService for Sessions {
             worker,
             session,
             profile: profile(&hello),
+            readiness: readiness(&hello),
             live,
             outgoing: outgoing.clone(),
             close: close.clone(),
@@ -164,6 +175,12 @@ impl Sessions {
                 let entry = Entry::Step { lease, number: step.number, ticket };
                 return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
             }
+            Up::Call(call) => {
+                let lease = lease(call.attempt.as_ref())?;
+                let ticket = self.store.put_call(lease.attempt, lease.epoch, call.number, call.record_json.to_vec());
+                let entry = Entry::Call { lease, number: call.number, ticket };
+                return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
+            }
             Up::Log(log) => {
                 let lease = lease(log.attempt.as_ref())?;
                 let blob = convert::digest("blob", &log.blob)?;
@@ -179,6 +196,7 @@ impl Sessions {
                 sequence: beat.sequence,
                 live: leases(&beat.live)?,
                 unfit: Some(beat.unfit).filter(|reason| !reason.is_empty()),
+                shares: beat.shares,
             },
             Up::Progress(progress) => Report::Progress {
                 lease: lease(progress.attempt.as_ref())?,
@@ -192,6 +210,22 @@ impl Sessions {
             },
             Up::LayerResult(result) => layer_report(result)?,
             Up::Leaving(leaving) => Report::Leaving { reason: leaving.reason },
+            Up::EscrowRequest(request) => {
+                let wire = convert::required("state", request.state.as_ref())?;
+                let (purse, state) = convert::purse_state(wire)?;
+                Report::MoneyWanted {
+                    lease: lease(request.attempt.as_ref())?,
+                    purse,
+                    state,
+                    wanted: Money::from_nanos(request.wanted_nanos),
+                    bound: Money::from_nanos(request.bound_nanos),
+                }
+            }
+            Up::EscrowReport(report) => {
+                let (purse, state) = convert::purse_state(convert::required("state", report.state.as_ref())?)?;
+                Report::Purse { lease: lease(report.attempt.as_ref())?, purse, state, closed: report.closed }
+            }
+            Up::EndpointWord(word) => Report::Endpoint(word),
         };
         self.report(worker, session, report).await
     }
@@ -220,6 +254,15 @@ impl Sessions {
                     }
                     Err(error) => refused_step(lease, number, &error),
                 },
+                Entry::Call { lease, number, ticket } => match ticket.await {
+                    Ok(receipt) => {
+                        if receipt.late {
+                            tracing::warn!(attempt = %lease.attempt, epoch = %lease.epoch, number, "a call came late");
+                        }
+                        Ok(Some(Down::CallAck(v1::CallAck { attempt: Some(wire(lease)), number })))
+                    }
+                    Err(error) => refused_call(lease, number, &error),
+                },
                 Entry::Log { lease, name, ticket } => {
                     if let Err(error) = ticket.await {
                         let error = chain(&error);
@@ -247,7 +290,7 @@ impl Sessions {
         }
     }
 
-    /// Checks that the store has the whole attempt before the engine hears of its end.
+    /// Checks that the store has the whole attempt, calls too, before the engine hears of its end.
     async fn end(
         &self,
         worker: WorkerId,
@@ -264,15 +307,28 @@ impl Sessions {
             [] => longhaul_core::notes::AttemptNotes::default(),
             bytes => convert::from_json("notes_json", bytes).map_err(invalid)?,
         };
-        let stored = self.store.progress(lease.attempt).map_err(|error| Status::internal(chain(&error)))?;
-        if stored.next < ended.steps || (stored.next == ended.steps && stored.last != last_step) {
-            let resend_from = if stored.next < ended.steps { stored.next } else { 0 };
-            tracing::warn!(attempt = %lease.attempt, steps = ended.steps, stored = stored.next, "an end came before its steps");
-            let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: false, resend_from };
+        let unreadable = |error: ReadError| Status::internal(chain(&error));
+        let stored = self.store.progress(lease.attempt).map_err(unreadable)?;
+        let calls = self.store.call_progress(lease.attempt).map_err(unreadable)?;
+        let lacks_steps = stored.next < ended.steps || (stored.next == ended.steps && stored.last != last_step);
+        let lacks_calls = calls.totals.calls < ended.calls;
+        if lacks_steps || lacks_calls {
+            let resend_from = match () {
+                () if !lacks_steps => ended.steps,
+                () if stored.next < ended.steps => stored.next,
+                () => 0,
+            };
+            let resend_calls_from = if lacks_calls { calls.next } else { ended.calls };
+            tracing::warn!(
+                attempt = %lease.attempt, steps = ended.steps, stored = stored.next, calls = ended.calls,
+                stored_calls = calls.totals.calls, "an end came before its steps or calls"
+            );
+            let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: false, resend_from, resend_calls_from };
             return Ok(Some(Down::EndAck(ack)));
         }
+        let purses = ended.purses.iter().map(convert::purse_state).collect::<Result<_, _>>().map_err(invalid)?;
         let details = EndDetails { last_step, notes };
-        let report = Report::Ended { lease, end, steps: ended.steps, details };
+        let report = Report::Ended { lease, end, steps: ended.steps, purses, details };
         // The actor answers, once the end is durable.
         match self.report(worker, session, report).await {
             Ok(()) => Ok(None),
@@ -294,6 +350,21 @@ fn refused_step(lease: LeaseRef, number: u32, error: &StepError) -> Result<Optio
         StepError::Invalid { .. } => Err(Status::invalid_argument(text)),
         StepError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
         StepError::Write(_) => Err(Status::unavailable(text)),
+    }
+}
+
+/// What a worker is told about a call that the store refuses.
+fn refused_call(lease: LeaseRef, number: u32, error: &CallError) -> Result<Option<Down>, Status> {
+    let text = chain(error);
+    tracing::error!(attempt = %lease.attempt, epoch = %lease.epoch, number, error = text, "a call was refused");
+    match error {
+        CallError::UnknownAttempt { .. } | CallError::WrongEpoch { .. } | CallError::Conflict { .. } => {
+            let reason = v1::RevokeReason::Stale.into();
+            Ok(Some(Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason })))
+        }
+        CallError::Invalid { .. } => Err(Status::invalid_argument(text)),
+        CallError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
+        CallError::Write(_) => Err(Status::unavailable(text)),
     }
 }
 
@@ -319,6 +390,14 @@ fn profile(hello: &v1::Hello) -> WorkerProfile {
             max_slots: hello.max_slots,
         },
         allocation: hello.allocation.as_ref().map(allocation),
+    }
+}
+
+fn readiness(hello: &v1::Hello) -> Readiness {
+    match hello.unfit.clone() {
+        reason if reason.is_empty() => Readiness::Fit,
+        reason if hello.preparing => Readiness::Preparing(reason),
+        reason => Readiness::Unfit(reason),
     }
 }
 

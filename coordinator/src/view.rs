@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::SettlementKind;
 use longhaul_core::plan::LayerKind;
 use longhaul_proto::convert::digest_bytes;
 use longhaul_proto::v1;
-use longhaul_store::{EpisodeRecord, EpisodeState, LayerRecord, LayerState, ReadError, Reader, RunRecord, StoredStep};
+use longhaul_store::{
+    EpisodeRecord, EpisodeState, LayerRecord, LayerState, ReadError, Reader, RunRecord, ScopeRecord, StoredCall,
+    StoredStep,
+};
 
 /// Why a view cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +39,8 @@ pub fn run_summary(reader: &Reader, run: &RunRecord) -> Result<v1::RunSummary, V
         submitted_at_millis: run.submitted_at.0,
         episodes: run.episodes,
         settled_at_millis: run.settled_at.map_or(0, |at| at.0),
+        cap_nanos: cap_of(run).map(Money::nanos),
+        spent_nanos: spent_of(run).nanos(),
         ..v1::RunSummary::default()
     };
     for episode in reader.episodes(run.id)? {
@@ -47,10 +53,50 @@ pub fn run_summary(reader: &Reader, run: &RunRecord) -> Result<v1::RunSummary, V
                 SettlementKind::Unverified => &mut summary.unverified,
                 SettlementKind::Cancelled => &mut summary.cancelled,
                 SettlementKind::Faulted => &mut summary.faulted,
+                SettlementKind::NotStarted => &mut summary.not_started,
             },
         } += 1;
     }
     Ok(summary)
+}
+
+/// The cap of a run, if it has one.
+#[must_use]
+pub fn cap_of(run: &RunRecord) -> Option<Money> {
+    run.scopes.first()?.cap
+}
+
+/// What a run has spent, its judge aside.
+#[must_use]
+pub fn spent_of(run: &RunRecord) -> Money {
+    run.scopes.first().map_or(Money::ZERO, |scope| scope.settled)
+}
+
+/// The budgets of a run, as its record has them.
+#[must_use]
+pub fn budget(run: &RunRecord) -> v1::ShowBudgetResponse {
+    v1::ShowBudgetResponse { scopes: run.scopes.iter().map(budget_row).collect() }
+}
+
+pub(crate) fn budget_row(scope: &ScopeRecord) -> v1::BudgetRow {
+    v1::BudgetRow {
+        scope: scope.name.clone(),
+        cap_nanos: scope.cap.map(Money::nanos),
+        settled_nanos: scope.settled.nanos(),
+        escrow_nanos: scope.escrow.nanos(),
+        unconfirmed_nanos: scope.unconfirmed.nanos(),
+        largest_exposure_nanos: scope.largest_exposure.nanos(),
+        overshoot_nanos: scope.overshoot.nanos(),
+        waiting: scope.waiting,
+        stopped: scope.stopped.clone().unwrap_or_default(),
+    }
+}
+
+/// The model calls of an attempt, in order.
+pub fn calls(reader: &Reader, attempt: AttemptId) -> impl Iterator<Item = Result<v1::CallRow, ViewError>> + '_ {
+    let row =
+        |call: StoredCall| v1::CallRow { number: call.number, record_json: call.record_json.into(), late: call.late };
+    reader.calls(attempt, 0).map(move |call| Ok(row(call?)))
 }
 
 /// All runs of a store, the oldest first.
@@ -98,6 +144,7 @@ pub fn episode_row(reader: &Reader, record: &EpisodeRecord) -> Result<v1::Episod
         settled_at_millis: settled_at,
         plan: digest_bytes(&record.plan).into(),
         attempt: attempt.map(|attempt| attempt.to_string()).unwrap_or_default(),
+        spent_nanos: reader.episode_spent(record.id)?.nanos(),
     })
 }
 
@@ -146,8 +193,7 @@ pub fn layers_of(reader: &Reader, run: Option<RunId>) -> Result<Vec<v1::LayerRow
         for attempt in reader.attempts(episode.id)? {
             let Some(finish) = attempt.finish else { continue };
             for used in &finish.notes.layers {
-                // The base is nobody's in particular.
-                let env = if used.kind == LayerKind::Base { String::new() } else { episode.task.env.clone() };
+                let env = episode.task.env.clone();
                 let row = rows.entry((env.clone(), used.kind, used.key, used.content)).or_insert_with(|| {
                     let row = known.iter().find(|layer| layer.key == used.key).map(layer_row).unwrap_or_else(|| {
                         v1::LayerRow {

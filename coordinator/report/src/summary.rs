@@ -25,6 +25,8 @@ pub struct Counts {
     pub cancelled: u32,
     /// Out of attempts.
     pub faulted: u32,
+    /// Not begun, for want of money.
+    pub not_started: u32,
 }
 
 /// What one agent came to.
@@ -95,6 +97,7 @@ pub fn summarize(episodes: &[EpisodeView]) -> Summary {
             Some(SettlementKind::Unverified) => &mut tally.counts.unverified,
             Some(SettlementKind::Cancelled) => &mut tally.counts.cancelled,
             Some(SettlementKind::Faulted) => &mut tally.counts.faulted,
+            Some(SettlementKind::NotStarted) => &mut tally.counts.not_started,
         } += 1;
         if let Some(Settlement::Verdict(verdict)) = &episode.settlement {
             tally.scores.push(verdict.score);
@@ -132,7 +135,7 @@ fn agent_summary(agent: &str, tally: &Tally) -> AgentSummary {
     AgentSummary {
         agent: agent.to_owned(),
         counts,
-        passed: Rate::of(counts.passed, counts.failed, counts.unverified + counts.faulted),
+        passed: Rate::of(counts.passed, counts.failed, counts.unverified + counts.faulted + counts.not_started),
         mean_score: (verdicts > 0).then(|| tally.scores.iter().sum::<f64>() / f64::from(verdicts)),
     }
 }

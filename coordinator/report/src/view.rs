@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
+use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName};
 use longhaul_core::outcome::Settlement;
@@ -95,6 +96,13 @@ pub trait Trajectories {
     /// They cannot be read.
     fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, Self::Error>;
 
+    /// The model calls of an attempt, in order, each with whether it came late.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    fn calls(&self, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, Self::Error>;
+
     /// The bytes of a blob; none if it is not there.
     ///
     /// # Errors
@@ -130,6 +138,20 @@ impl Trajectories for Reader {
                     key: format!("{attempt} step {}", step.number),
                     reason: error.to_string(),
                 })
+            })
+            .collect()
+    }
+
+    fn calls(&self, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, ReadError> {
+        Self::calls(self, attempt, 0)
+            .map(|call| {
+                let call = call?;
+                let record = call.record().map_err(|error| ReadError::Damaged {
+                    family: "ledger",
+                    key: format!("{attempt} call {}", call.number),
+                    reason: error.to_string(),
+                })?;
+                Ok((record, call.late))
             })
             .collect()
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use longhaul_core::agent::{AgentPlan, Answer};
-use longhaul_core::budget::EpisodeBudget;
+use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
 use longhaul_core::notes::{AttemptNotes, LayerUse};
@@ -48,8 +48,11 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
         task: Digest::of(b"no such task"),
         agent: AgentPlan::Idle,
         sample: 0,
-        budget: EpisodeBudget { max_steps: 5, max_time: Millis(1000) },
+        budget: EpisodeBudget::of(5, Millis(1000)),
         seed: 77,
+        gateway: None,
+        audit: None,
+        stall: StallPolicy::default(),
     };
     let plan = blob(store, &serde_json::to_vec(&plan).unwrap());
     let (env, name) = task.split_once('/').unwrap();
@@ -79,6 +82,9 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
                 screen: Screenshot { png: blob(store, screen), width: 640, height: 480 },
                 rested: true,
                 timing: StepTiming::default(),
+                calls: Vec::new(),
+                told: None,
+                unreadable: Vec::new(),
             };
             store.put_step(attempt, epoch, number, serde_json::to_vec(&step).unwrap()).wait().unwrap();
         }
@@ -141,6 +147,7 @@ fn store_with_run(folder: &Path) -> Store {
         submitted_at: Timestamp(1_700_000_000_000),
         cancelled: None,
         settled_at: None,
+        scopes: Vec::new(),
     };
     store.append(vec![], vec![Change::Run(Box::new(run))]).wait().unwrap();
     let passed = AttemptEnd::Verdict(verdict(true, 100.0));

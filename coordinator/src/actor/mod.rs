@@ -6,6 +6,7 @@
 //! then effects are carried out and answers are given. An append that fails stops the
 //! process: the memory is ahead of the disk, and nobody was told anything of it.
 
+mod money;
 mod outgoing;
 mod pools;
 mod views;
@@ -14,11 +15,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass};
+use longhaul_core::purse::PurseState;
 use longhaul_core::time::Millis;
-use longhaul_engine::state::{RunSummary, RunTerms};
+use longhaul_engine::state::RunSummary;
 use longhaul_engine::{Command, Engine, Event, LeaseRef, Notice, Rejection};
+use longhaul_proto::access::Secret;
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_store::{AppendError, Change, PruneError, Store};
@@ -29,6 +33,7 @@ use crate::allocator::Order;
 use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
 use crate::session::{chain, wire};
+use crate::shares::Shares;
 
 /// After so many events the state is saved and the journal before it deleted, so that a
 /// start never replays more.
@@ -106,6 +111,9 @@ pub(crate) struct Actor {
     settled_runs: Vec<RunId>,
     unsaved: u64,
     allocations: Option<Allocations>,
+    /// Keys of model vendors, by name: here, at workers, and nowhere else.
+    secrets: BTreeMap<String, Secret>,
+    shares: Shares,
     draining: Option<String>,
     /// Cancelled once a drain has left nothing live.
     drained: CancellationToken,
@@ -127,7 +135,6 @@ impl Actor {
             engine,
             store,
             projector,
-            terms,
             mailbox,
             sessions: BTreeMap::new(),
             progress: HashMap::new(),
@@ -138,6 +145,9 @@ impl Actor {
             settled_runs,
             unsaved,
             allocations,
+            secrets: BTreeMap::new(),
+            shares: Shares::new(terms.lease_ttl),
+            terms,
             draining: None,
             drained: CancellationToken::new(),
         }
@@ -150,6 +160,8 @@ impl Actor {
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
         self.internal(Command::CoordinatorRestarted)?;
         self.set_pools()?;
+        self.revoke_what_is_over();
+        self.recall_endpoints();
         self.commit().await?;
         loop {
             let sleep = self.sleep();
@@ -218,7 +230,9 @@ impl Actor {
                 _ => {}
             }
         }
-        self.changes.extend(self.projector.changes(self.engine.state(), &events, details));
+        self.revoke(&events);
+        self.changes.extend(self.projector.changes(&self.engine, &events, details));
+        self.late_money(&events);
         for effect in self.engine.effects(&events) {
             self.queue(effect);
         }
@@ -271,11 +285,12 @@ impl Actor {
 
     fn handle(&mut self, message: Message) -> Result<(), ActorError> {
         match message {
-            Message::Hello { worker, session, profile, live, outgoing, close, reply } => {
+            Message::Hello { worker, session, profile, readiness, live, outgoing, close, reply } => {
                 let opened = Session { number: session, outgoing, close, heard: Instant::now() };
                 // The earlier session of this worker is over, whatever its stream looks like.
                 let earlier = self.sessions.insert(worker, opened);
-                let outcome = self.command(Command::WorkerConnected { worker, session, profile, live })?;
+                let hello = Command::WorkerConnected { worker, session, profile, readiness, live };
+                let outcome = self.command(hello)?;
                 match &outcome {
                     Ok(()) => {
                         if let Some(earlier) = earlier {
@@ -297,6 +312,7 @@ impl Actor {
             Message::Goodbye { worker, session } => {
                 if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
                     self.sessions.remove(&worker);
+                    self.shares.left(worker, now());
                 }
                 if let Err(rejection) = self.command(Command::WorkerDisconnected { worker, session })? {
                     tracing::debug!(%worker, session, %rejection, "a session ended that did not count");
@@ -328,8 +344,9 @@ impl Actor {
             open.heard = Instant::now();
         }
         let outcome = match report {
-            Report::Heartbeat { sequence, live, unfit } => {
+            Report::Heartbeat { sequence, live, unfit, shares } => {
                 self.heartbeat(worker, sequence, &live);
+                self.share_heartbeat(worker, session, shares)?;
                 return self.fitness(worker, unfit);
             }
             Report::Progress { lease, phase, steps } => {
@@ -342,7 +359,11 @@ impl Actor {
                 }
                 return Ok(());
             }
-            Report::Ended { lease, end, steps, details } => return self.ended(worker, lease, end, steps, &details),
+            Report::Ended { lease, end, steps, purses, details } => {
+                return self.ended(worker, lease, (end, steps, purses), &details);
+            }
+            Report::MoneyWanted { .. } | Report::Purse { .. } => return self.money(worker, report),
+            Report::Endpoint(word) => return self.endpoint_word(worker, &word),
             Report::ClaimLayer { key, kind, env } => self.command(Command::ClaimLayer { worker, key, kind, env })?,
             Report::Layer { key, kind, env, outcome } => {
                 self.command(Command::ReportLayer { worker, key, kind, env, outcome })?
@@ -388,8 +409,7 @@ impl Actor {
         &mut self,
         worker: WorkerId,
         lease: LeaseRef,
-        end: AttemptEnd,
-        steps: u32,
+        (end, steps, purses): (AttemptEnd, u32, Vec<(PurseKind, PurseState)>),
         details: &EndDetails,
     ) -> Result<(), ActorError> {
         if is_given_back(&end) {
@@ -397,13 +417,14 @@ impl Actor {
             let reason = "it gives its leases back".to_owned();
             self.internal(Command::DrainWorker { worker, reason })?;
         }
-        let command = Command::AttemptEnded { lease, end: end.clone(), steps };
+        let command = Command::AttemptEnded { lease, end: end.clone(), steps, purses: purses.clone() };
         if let Err(rejection) = self.command_with(command, Some(details))? {
             tracing::warn!(%worker, attempt = %lease.attempt, %rejection, "an end settles nothing");
             self.late_end(lease, end, steps, details);
+            self.close_purses(lease, purses)?;
         }
         // Accepted in any case: the worker has nothing more to do about it.
-        let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: true, resend_from: 0 };
+        let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: true, resend_from: 0, resend_calls_from: 0 };
         self.tell(worker, Down::EndAck(ack));
         Ok(())
     }
@@ -436,11 +457,14 @@ impl Actor {
 
     fn ask(&mut self, ask: Ask) -> Result<(), ActorError> {
         match ask {
-            Ask::Submit { run, plan, digest, reply } => {
+            Ask::Submit { run, plan, digest, gateway, terms, reply } => {
                 let state = self.engine.state();
                 let existed = state.runs.contains_key(&run) || state.forgotten.contains_key(&run);
-                let outcome =
-                    self.command(Command::SubmitRun { run, plan: *plan, digest, terms: RunTerms::default() })?;
+                if let Some(gateway) = gateway {
+                    // Before any lease of it: a worker that was told nothing uses a limit whole.
+                    self.learn_endpoints(run, &gateway);
+                }
+                let outcome = self.command(Command::SubmitRun { run, plan: *plan, digest, terms })?;
                 self.answer(reply, outcome.map(|()| existed));
             }
             Ask::Cancel { run, by, reply } => {
@@ -466,6 +490,18 @@ impl Actor {
             Ask::Follow { run, reply } => {
                 let receiver = self.follow(run);
                 self.answer(reply, receiver);
+            }
+            Ask::Budget { run, reply } => {
+                let scopes = self.engine.budget(run);
+                self.answer(reply, scopes);
+            }
+            Ask::RaiseBudget { run, scope, cap, by, reply } => {
+                let outcome = self.command(Command::RaiseBudget { run, scope, cap, by })?;
+                self.answer(reply, outcome);
+            }
+            Ask::PutSecrets { secrets, reply } => {
+                self.keep_secrets(secrets);
+                self.answer(reply, ());
             }
             Ask::Pools { reply } => {
                 let pools = self.pools();

@@ -1,7 +1,8 @@
 //! What goes out once its events are durable: messages to workers, wake-ups of followers.
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::ids::{RunId, WorkerId};
-use longhaul_engine::{Effect, LayerAnswer, Notice, RevokeReason};
+use longhaul_engine::{Effect, EscrowRest, LayerAnswer, Notice, RevokeReason};
 use longhaul_proto::convert::digest_bytes;
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
@@ -25,11 +26,14 @@ impl Actor {
                 };
                 if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
                     self.tell(worker, Down::Welcome(welcome));
+                    // Before any lease: what it may use, and the keys to use it with.
+                    self.greet(worker);
                 }
             }
             Effect::SendLease { worker, lease, plan } => {
                 let plan = digest_bytes(&plan).into();
-                self.tell(worker, Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan }));
+                let uncapped = self.is_uncapped(lease.attempt.episode);
+                self.tell(worker, Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan, uncapped }));
             }
             Effect::SendRevoke { worker, lease, reason } => {
                 let reason = match reason {
@@ -57,6 +61,20 @@ impl Actor {
                 };
                 let key = digest_bytes(&key).into();
                 self.tell(worker, Down::LayerAnswer(v1::LayerAnswer { key, answer: Some(answer) }));
+            }
+            Effect::AnswerEscrow { worker, lease, purse, granted, rest } => {
+                use v1::escrow_answer::Rest;
+                let rest = match rest {
+                    EscrowRest::Enough => None,
+                    EscrowRest::Wait => Some(Rest::Wait(v1::Empty {})),
+                    EscrowRest::Refused { reason } => Some(Rest::Refused(reason)),
+                };
+                let (attempt, purse, granted_nanos) = (Some(wire(lease)), wire_purse(purse), granted.nanos());
+                self.tell(worker, Down::EscrowAnswer(v1::EscrowAnswer { attempt, purse, granted_nanos, rest }));
+            }
+            Effect::RecallEscrow { worker, lease, purse } => {
+                let (attempt, purse) = (Some(wire(lease)), wire_purse(purse));
+                self.tell(worker, Down::EscrowRecall(v1::EscrowRecall { attempt, purse }));
             }
             Effect::CloseSession { worker } => self.end_session(worker),
             Effect::SubmitAllocations { pool, token, count, walltime } => {
@@ -110,9 +128,21 @@ impl Actor {
         match notice {
             Notice::RunChanged(run) | Notice::RunSettled(run) => wake(run),
             Notice::EpisodeSettled { episode, .. } => wake(&episode.run),
-            Notice::WorkerChanged(_) | Notice::LayerChanged(_) | Notice::PoolChanged(_) => {
-                self.followed.keys().for_each(wake)
+            Notice::BudgetNearlySpent { run, scope, percent } => {
+                tracing::warn!(%run, %scope, percent, "a budget is nearly spent");
+                wake(run);
             }
+            Notice::WorkerChanged(_)
+            | Notice::LayerChanged(_)
+            | Notice::PoolChanged(_)
+            | Notice::EndpointChanged { .. } => self.followed.keys().for_each(wake),
         }
+    }
+}
+
+fn wire_purse(purse: PurseKind) -> i32 {
+    match purse {
+        PurseKind::Episode => v1::Purse::Episode.into(),
+        PurseKind::Judge => v1::Purse::Judge.into(),
     }
 }

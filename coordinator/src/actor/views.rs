@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::time::Timestamp;
 use longhaul_engine::WaitReason;
-use longhaul_engine::state::{EpisodeState, LayerState, Run};
+use longhaul_engine::state::{Episode, EpisodeState, LayerState, Run};
 use longhaul_proto::v1;
 use tokio::sync::watch;
 
@@ -65,14 +65,19 @@ impl Actor {
     /// Why the queued episodes of a run wait; one answer for each env, since the envs of a
     /// run differ in what they ask for and their episodes do not.
     fn waiting(&self, id: RunId, run: &Run) -> Vec<String> {
+        // Samples that follow one another wait for those that are live, and for nothing else.
+        let is_live = |episode: &Episode| matches!(episode.state, EpisodeState::Active { .. });
+        if run.plan.until.is_some() && run.episodes.iter().any(is_live) {
+            return Vec::new();
+        }
         let mut reasons: BTreeMap<u32, String> = BTreeMap::new();
         for (index, entry) in (0..).zip(&run.plan.episodes) {
             if reasons.contains_key(&entry.env) {
                 continue;
             }
             match self.engine.why_waiting(EpisodeId { run: id, index }) {
-                // It is about to start.
-                None | Some(WaitReason::Next) => {}
+                // It is about to start, or may not have to.
+                None | Some(WaitReason::Next | WaitReason::OtherSamples) => {}
                 // It names the env itself.
                 Some(reason @ WaitReason::TooLarge { .. }) => {
                     reasons.insert(entry.env, reason.to_string());

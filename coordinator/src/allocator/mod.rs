@@ -7,8 +7,9 @@
 
 mod translate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_core::time::Millis;
@@ -22,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::message::{Message, now};
+use crate::passes::Passes;
 use crate::session::chain;
 
 /// How often what the partitions offer is looked at.
@@ -51,25 +53,33 @@ pub struct PoolConfig {
     pub pool: Pool,
     /// What the script says.
     pub template: Template,
-    /// The program that its workers are, and its first arguments; the file by which they find
-    /// this coordinator is added.
+    /// The program that its workers are, and its first arguments; the folder of the files by
+    /// which those of a submission find this coordinator is added.
     pub worker: WorkerCommand,
 }
 
-/// The batch script of a submission of a pool, as it is given to `sbatch`.
+/// The batch script of a submission of a pool, as it is given to `sbatch`; `passes` is the folder
+/// of the access files of allocations.
 ///
 /// # Errors
 ///
 /// A setting cannot be written into a script, or the token is none.
-pub fn batch_script(pool: &PoolConfig, token: &str, count: u32, walltime: Millis) -> Result<String, BatchScriptError> {
+pub fn batch_script(
+    pool: &PoolConfig,
+    passes: &Path,
+    token: &str,
+    count: u32,
+    walltime: Millis,
+) -> Result<String, BatchScriptError> {
+    let mut worker = pool.worker.clone();
+    worker.args.push(passes.join(token).display().to_string());
     let token = token.parse().map_err(BatchScriptError::Token)?;
     let tasks = NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
     let shape = if pool.pool.array { Shape::Array { tasks, at_once: None } } else { Shape::Single };
     // Slurm counts in minutes, and rounds up.
     let minutes = u32::try_from(walltime.0.div_ceil(60_000)).unwrap_or(u32::MAX).max(1);
     let template = Template { time_limit_minutes: minutes, ..pool.template.clone() };
-    script(&template, &AllocationRequest { token, shape, worker: pool.worker.clone() })
-        .map_err(BatchScriptError::Script)
+    script(&template, &AllocationRequest { token, shape, worker }).map_err(BatchScriptError::Script)
 }
 
 /// What the tokens of one incarnation of a coordinator begin with: in Slurm's form of a token
@@ -107,6 +117,11 @@ pub(crate) enum Order {
         token: Token,
         job: JobId,
         tasks: Vec<u32>,
+    },
+    /// The passes of a submission are over, but for these tasks.
+    Revoke {
+        token: Token,
+        keep: BTreeSet<u32>,
     },
     /// Whatever of these submissions waits or runs; answered when it was said.
     CancelAll {
@@ -148,6 +163,8 @@ pub(crate) struct Allocator<C> {
     config: SlurmConfig,
     orders: mpsc::UnboundedReceiver<Order>,
     mailbox: mpsc::Sender<Message>,
+    passes: Passes,
+    passes_folder: PathBuf,
     /// Submissions that Slurm took in this process: an order that comes twice is one.
     taken: BTreeMap<String, JobId>,
     /// Looks in a row that came to nothing.
@@ -164,8 +181,19 @@ impl<C: Commands> Allocator<C> {
         config: SlurmConfig,
         orders: mpsc::UnboundedReceiver<Order>,
         mailbox: mpsc::Sender<Message>,
+        (passes, passes_folder): (Passes, PathBuf),
     ) -> Self {
-        Self { client, config, orders, mailbox, taken: BTreeMap::new(), silent: 0, accounting: true }
+        Self {
+            client,
+            config,
+            orders,
+            mailbox,
+            passes,
+            passes_folder,
+            taken: BTreeMap::new(),
+            silent: 0,
+            accounting: true,
+        }
     }
 
     /// Works until the coordinator stops. What is under way at that moment is a submission
@@ -185,8 +213,10 @@ impl<C: Commands> Allocator<C> {
                 biased;
                 order = self.orders.recv() => match order {
                     Some(order) => {
-                        let soon = Instant::now() + SOON.min(self.config.poll);
-                        poll_at = poll_at.min(soon);
+                        // What is said to files alone is nothing new at the queue.
+                        if !matches!(order, Order::Revoke { .. }) {
+                            poll_at = poll_at.min(Instant::now() + SOON.min(self.config.poll));
+                        }
                         self.carry_out(order).await
                     }
                     None => return Stopped,
@@ -231,6 +261,15 @@ impl<C: Commands> Allocator<C> {
                 }
                 Ok(())
             }
+            Order::Revoke { token, keep } => {
+                let (passes, of) = (self.passes.clone(), token.clone());
+                // On a shared disk, which may hang.
+                let revoked = tokio::task::spawn_blocking(move || passes.revoke(&of, &keep)).await;
+                if let Ok(Err(error)) = revoked {
+                    tracing::warn!(%token, error = chain(&error), "access files of allocations were not removed");
+                }
+                Ok(())
+            }
             Order::CancelAll { tokens, done } => {
                 for token in tokens {
                     let Ok(parsed) = token.0.parse() else { continue };
@@ -254,10 +293,20 @@ impl<C: Commands> Allocator<C> {
         let Some(config) = self.config.pools.iter().find(|config| config.pool.id == *pool) else {
             return refused(token, format!("the settings have no pool {pool} any more"));
         };
-        let text = match batch_script(config, &token.0, count, walltime) {
+        let text = match batch_script(config, &self.passes_folder, &token.0, count, walltime) {
             Ok(text) => text,
             Err(error) => return refused(token, chain(&error)),
         };
+        // Before Slurm has it: its workers may start at once.
+        let (passes, of) = (self.passes.clone(), token.clone());
+        match tokio::task::spawn_blocking(move || passes.issue(&of, count)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%pool, %token, error = chain(&error), "no access files for allocations");
+                return Command::SubmissionRefused { token, reason: chain(&error), transient: true };
+            }
+            Err(error) => return Command::SubmissionRefused { token, reason: error.to_string(), transient: true },
+        }
         match self.client.submit(&text).await {
             Ok(job) => {
                 let job = JobId(job.to_string());

@@ -13,14 +13,14 @@ use rocksdb::WriteBatch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{AppendError, BlobError, LogError, PruneError, ReadError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, CallError, LogError, PruneError, ReadError, StepError, WriteError};
 use crate::family::Family;
-use crate::format;
+use crate::format::{self, Reported};
 use crate::keys::{self, Kind};
 use crate::reader::decode;
-use crate::records::{AttemptRecord, Change, StepProgress, StepReceipt};
+use crate::records::{AttemptRecord, CallProgress, CallReceipt, Change, StepProgress, StepReceipt, StoredCall};
 use crate::rocks::Rocks;
-use crate::store::{Blob, StepWrite};
+use crate::store::{Blob, CallWrite, StepWrite};
 
 /// Who has the lease of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +113,37 @@ impl Draft<'_, '_> {
     }
 }
 
+/// An attempt never had the lease under which it reports.
+enum Unleased {
+    Unknown { attempt: AttemptId },
+    OtherEpoch { attempt: AttemptId, epoch: Epoch, expected: Epoch },
+    Unreadable(WriteError),
+}
+
+impl From<WriteError> for Unleased {
+    fn from(error: WriteError) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
+impl Unleased {
+    fn of_a_step(self) -> StepError {
+        match self {
+            Self::Unknown { attempt } => StepError::UnknownAttempt { attempt },
+            Self::OtherEpoch { attempt, epoch, expected } => StepError::WrongEpoch { attempt, epoch, expected },
+            Self::Unreadable(error) => error.into(),
+        }
+    }
+
+    fn of_a_call(self) -> CallError {
+        match self {
+            Self::Unknown { attempt } => CallError::UnknownAttempt { attempt },
+            Self::OtherEpoch { attempt, epoch, expected } => CallError::WrongEpoch { attempt, epoch, expected },
+            Self::Unreadable(error) => error.into(),
+        }
+    }
+}
+
 impl<'a> Commit<'a> {
     pub(crate) fn new(rocks: &'a Rocks, journal: JournalEnd) -> Self {
         Self { rocks, batch: WriteBatch::default(), staged: Puts::new(), journal }
@@ -189,7 +220,7 @@ impl<'a> Commit<'a> {
     pub(crate) fn step(&mut self, step: &StepWrite) -> Result<StepReceipt, StepError> {
         let StepWrite { attempt, epoch, number, digest, screenshot, record_json } = step;
         let (attempt, epoch, number) = (*attempt, *epoch, *number);
-        let late = self.is_late(attempt, epoch)?;
+        let late = self.is_late(attempt, epoch).map_err(|error| error.of_a_step())?;
         let key = keys::step(attempt, number);
         if let Some(value) = self.value(Family::Steps, key.clone())? {
             let stored = format::decode_step(number, &value)
@@ -203,7 +234,8 @@ impl<'a> Commit<'a> {
             return Err(StepError::MissingBlob { attempt, number, digest: *screenshot });
         }
         let mut puts = Puts::new();
-        puts.insert((Family::Steps, key), format::encode_step(epoch, late, digest, record_json));
+        let reported = Reported { epoch, late, digest: *digest, record_json };
+        puts.insert((Family::Steps, key), format::encode_step(&reported));
         let progress_key = keys::attempt(Kind::Progress, attempt);
         let mut progress: StepProgress = self.get(Family::Steps, progress_key.clone())?.unwrap_or_default();
         if progress.next == number {
@@ -229,15 +261,60 @@ impl<'a> Commit<'a> {
         }
     }
 
-    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, StepError> {
+    /// A model call whose record was checked.
+    pub(crate) fn call(&mut self, call: &CallWrite) -> Result<CallReceipt, CallError> {
+        let CallWrite { attempt, epoch, record, digest, record_json } = call;
+        let (attempt, epoch, number) = (*attempt, *epoch, record.number);
+        let late = self.is_late(attempt, epoch).map_err(|error| error.of_a_call())?;
+        let key = keys::call(attempt, number);
+        if let Some(stored) = self.stored_call(attempt, number)? {
+            if stored.digest != *digest {
+                return Err(CallError::Conflict { attempt, number, stored: stored.digest, reported: *digest });
+            }
+            return Ok(CallReceipt { repeated: true, late: stored.late });
+        }
+        for blob in record.blobs() {
+            if !self.has_blob(&blob)? {
+                return Err(CallError::MissingBlob { attempt, number, digest: blob });
+            }
+        }
+        let progress_key = keys::attempt(Kind::CallProgress, attempt);
+        let mut progress: CallProgress = self.get(Family::Ledger, progress_key.clone())?.unwrap_or_default();
+        progress.totals.add(record);
+        if progress.next == number {
+            progress.next = number.saturating_add(1);
+            // Calls may have come before those that precede them.
+            while self.stored_call(attempt, progress.next)?.is_some() {
+                progress.next = progress.next.saturating_add(1);
+            }
+        }
+        let sums =
+            format::encode_json(&progress).map_err(|error| WriteError::Read { reason: error.to_string().into() })?;
+        let reported = Reported { epoch, late, digest: *digest, record_json };
+        self.stage(Puts::from([
+            ((Family::Ledger, key), format::encode_call(&reported)),
+            ((Family::Ledger, progress_key), sums),
+        ]));
+        Ok(CallReceipt { repeated: false, late })
+    }
+
+    fn stored_call(&self, attempt: AttemptId, number: u32) -> Result<Option<StoredCall>, WriteError> {
+        let key = keys::call(attempt, number);
+        let Some(value) = self.value(Family::Ledger, key.clone())? else { return Ok(None) };
+        format::decode_call(number, &value)
+            .map(Some)
+            .map_err(|reason| unreadable(crate::reader::damaged(Family::Ledger, &key, reason)))
+    }
+
+    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, Unleased> {
         let lease = self.current_lease(attempt.episode)?;
         if lease == Some(LeaseRow { attempt: Some(attempt.number), epoch }) {
             return Ok(false);
         }
         match self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))? {
-            None => Err(StepError::UnknownAttempt { attempt }),
+            None => Err(Unleased::Unknown { attempt }),
             Some(record) if record.epoch != epoch => {
-                Err(StepError::WrongEpoch { attempt, epoch, expected: record.epoch })
+                Err(Unleased::OtherEpoch { attempt, epoch, expected: record.epoch })
             }
             Some(_) => Ok(true),
         }

@@ -261,6 +261,62 @@ pub enum StepError {
     Write(#[from] WriteError),
 }
 
+/// Why a model call was not stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// It is not the record of such a call.
+    #[error("call {number} of attempt {attempt} cannot be read: {reason}")]
+    Invalid {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The number under which it was reported.
+        number: u32,
+        /// What is wrong.
+        reason: String,
+    },
+    /// Another record is there under the same number.
+    #[error("call {number} of attempt {attempt} is there with digest {stored}, and came again with {reported}")]
+    Conflict {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The number.
+        number: u32,
+        /// The digest of what is stored.
+        stored: Digest,
+        /// The digest of what came.
+        reported: Digest,
+    },
+    /// The attempt was never started here.
+    #[error("attempt {attempt} is not known")]
+    UnknownAttempt {
+        /// The attempt.
+        attempt: AttemptId,
+    },
+    /// The attempt never had a lease of this epoch.
+    #[error("attempt {attempt} has epoch {expected}, not {epoch}")]
+    WrongEpoch {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The epoch that came.
+        epoch: Epoch,
+        /// The attempt's own.
+        expected: Epoch,
+    },
+    /// A part of its request or response was not put before the call.
+    #[error("call {number} of attempt {attempt} names blob {digest}, which is not there")]
+    MissingBlob {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The call.
+        number: u32,
+        /// The blob.
+        digest: Digest,
+    },
+    /// It did not become durable.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
 /// Why a log was not noted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {

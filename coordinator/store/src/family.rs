@@ -15,8 +15,7 @@ pub(crate) enum Family {
     Steps,
     /// Content-addressed bytes.
     Blobs,
-    /// Reservations and settlements. Made with every store so that a later program needs
-    /// no other format for it; nothing is written to it yet.
+    /// Settled model calls, and how far each attempt's are whole.
     Ledger,
     /// Layers.
     Layers,

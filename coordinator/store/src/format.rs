@@ -4,6 +4,7 @@
 //! 1 JSON                                   a record
 //! 2 BYTES                                  bytes as they are: events, snapshots, blobs
 //! 3 FLAGS EPOCH(8) DIGEST(32) JSON         a step; flag 1: late
+//! 4 FLAGS EPOCH(8) DIGEST(32) JSON         a model call; flag 1: late
 //! ```
 //!
 //! A byte that is not known is refused: a later program may add formats, and a record in
@@ -14,7 +15,7 @@ use longhaul_core::ids::Epoch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::records::StoredStep;
+use crate::records::{StoredCall, StoredStep};
 
 /// The version of the store as a whole; in its `format` file and its meta family.
 pub(crate) const STORE_FORMAT: u32 = 1;
@@ -22,9 +23,10 @@ pub(crate) const STORE_FORMAT: u32 = 1;
 const JSON: u8 = 1;
 const RAW: u8 = 2;
 const STEP: u8 = 3;
+const CALL: u8 = 4;
 
 const FLAG_LATE: u8 = 1;
-const STEP_HEADER: usize = 2 + 8 + 32;
+const REPORTED_HEADER: usize = 2 + 8 + 32;
 
 /// The value of a record.
 pub(crate) fn encode_json<T: Serialize>(record: &T) -> Result<Vec<u8>, serde_json::Error> {
@@ -51,31 +53,58 @@ pub(crate) fn decode_raw(value: &[u8]) -> Result<&[u8], String> {
     body(value, RAW)
 }
 
+/// What an attempt reported: kept as it came, with what is known of its coming.
+pub(crate) struct Reported<'a> {
+    pub(crate) epoch: Epoch,
+    pub(crate) late: bool,
+    pub(crate) digest: Digest,
+    pub(crate) record_json: &'a [u8],
+}
+
 /// The value of a step.
-pub(crate) fn encode_step(epoch: Epoch, late: bool, digest: &Digest, record_json: &[u8]) -> Vec<u8> {
-    let mut value = Vec::with_capacity(STEP_HEADER + record_json.len());
-    value.extend([STEP, if late { FLAG_LATE } else { 0 }]);
-    value.extend(epoch.0.to_be_bytes());
-    value.extend(digest.as_bytes());
-    value.extend_from_slice(record_json);
-    value
+pub(crate) fn encode_step(step: &Reported<'_>) -> Vec<u8> {
+    encode_reported(STEP, step)
 }
 
 /// The step of a value, or what is wrong with it.
 pub(crate) fn decode_step(number: u32, value: &[u8]) -> Result<StoredStep, String> {
+    let Reported { epoch, late, digest, record_json } = decode_reported(STEP, value)?;
+    Ok(StoredStep { number, epoch, late, digest, record_json: record_json.to_vec() })
+}
+
+/// The value of a model call.
+pub(crate) fn encode_call(call: &Reported<'_>) -> Vec<u8> {
+    encode_reported(CALL, call)
+}
+
+/// The model call of a value, or what is wrong with it.
+pub(crate) fn decode_call(number: u32, value: &[u8]) -> Result<StoredCall, String> {
+    let Reported { epoch, late, digest, record_json } = decode_reported(CALL, value)?;
+    Ok(StoredCall { number, epoch, late, digest, record_json: record_json.to_vec() })
+}
+
+fn encode_reported(format: u8, reported: &Reported<'_>) -> Vec<u8> {
+    let mut value = Vec::with_capacity(REPORTED_HEADER + reported.record_json.len());
+    value.extend([format, if reported.late { FLAG_LATE } else { 0 }]);
+    value.extend(reported.epoch.0.to_be_bytes());
+    value.extend(reported.digest.as_bytes());
+    value.extend_from_slice(reported.record_json);
+    value
+}
+
+fn decode_reported(format: u8, value: &[u8]) -> Result<Reported<'_>, String> {
     let short = || "it is cut short".to_owned();
-    let (flags, rest) = body(value, STEP)?.split_first().ok_or_else(short)?;
+    let (flags, rest) = body(value, format)?.split_first().ok_or_else(short)?;
     if flags & !FLAG_LATE != 0 {
         return Err(format!("it has flags {flags:#04x} that are not known"));
     }
     let (epoch, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
     let (digest, record_json) = rest.split_first_chunk::<32>().ok_or_else(short)?;
-    Ok(StoredStep {
-        number,
+    Ok(Reported {
         epoch: Epoch(u64::from_be_bytes(*epoch)),
         late: flags & FLAG_LATE != 0,
         digest: Digest::from_bytes(*digest),
-        record_json: record_json.to_vec(),
+        record_json,
     })
 }
 
@@ -103,7 +132,10 @@ mod tests {
     #[test]
     fn a_step_reads_back_and_an_unknown_flag_is_refused() {
         let digest = Digest::of(b"{}");
-        let mut value = encode_step(Epoch(9), true, &digest, b"{}");
+        let step = Reported { epoch: Epoch(9), late: true, digest, record_json: b"{}" };
+        let mut value = encode_step(&step);
+        assert!(decode_call(4, &value).is_err(), "a step is no call");
+        assert!(decode_call(4, &encode_call(&step)).is_ok_and(|call| call.late && call.record_json == b"{}"));
         let step = decode_step(4, &value).unwrap();
         assert_eq!((step.number, step.epoch, step.late, step.digest), (4, Epoch(9), true, digest));
         assert_eq!(step.record_json, b"{}");

@@ -6,12 +6,13 @@
 //! episodes  E RUN INDEX              an episode    L RUN INDEX              who has its lease
 //! attempts  a RUN INDEX NUMBER       an attempt    l RUN INDEX NUMBER name  a log of it
 //! steps     S RUN INDEX NUMBER STEP  a step        p RUN INDEX NUMBER       how far they are whole
+//! ledger    C RUN INDEX NUMBER CALL  a model call c RUN INDEX NUMBER       how far they are whole, and their sums
 //! blobs     b DIGEST                 the bytes     i DIGEST                 their count: that they are there
 //! layers    y KEY                    a layer
 //! meta      F                        the format    I                        the incarnation
 //! ```
 //!
-//! SEQUENCE and RUN are 8 bytes, INDEX, NUMBER and STEP 4, DIGEST and KEY 32.
+//! SEQUENCE and RUN are 8 bytes, INDEX, NUMBER, STEP and CALL 4, DIGEST and KEY 32.
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
@@ -30,6 +31,8 @@ pub(crate) enum Kind {
     Log = b'l',
     Step = b'S',
     Progress = b'p',
+    Call = b'C',
+    CallProgress = b'c',
     Blob = b'b',
     BlobInfo = b'i',
     Layer = b'y',
@@ -37,7 +40,7 @@ pub(crate) enum Kind {
     Incarnation = b'I',
 }
 
-/// The longest list of ids but a digest: a step's.
+/// The longest list of ids but a digest: a step's, or a call's.
 const IDS_LEN: usize = 8 + 4 + 4 + 4;
 
 fn key(kind: Kind, capacity: usize) -> Vec<u8> {
@@ -71,7 +74,15 @@ pub(crate) fn attempt(kind: Kind, attempt: AttemptId) -> Vec<u8> {
 }
 
 pub(crate) fn step(id: AttemptId, number: u32) -> Vec<u8> {
-    let mut key = attempt(Kind::Step, id);
+    numbered(Kind::Step, id, number)
+}
+
+pub(crate) fn call(id: AttemptId, number: u32) -> Vec<u8> {
+    numbered(Kind::Call, id, number)
+}
+
+fn numbered(kind: Kind, id: AttemptId, number: u32) -> Vec<u8> {
+    let mut key = attempt(kind, id);
     key.extend(number.to_be_bytes());
     key
 }
@@ -114,7 +125,15 @@ pub(crate) fn read_attempt(kind: Kind, key: &[u8]) -> Option<AttemptId> {
 }
 
 pub(crate) fn read_step(key: &[u8]) -> Option<(AttemptId, u32)> {
-    let (id, rest) = split_attempt(ids(Kind::Step, key)?)?;
+    read_numbered(Kind::Step, key)
+}
+
+pub(crate) fn read_call(key: &[u8]) -> Option<(AttemptId, u32)> {
+    read_numbered(Kind::Call, key)
+}
+
+fn read_numbered(kind: Kind, key: &[u8]) -> Option<(AttemptId, u32)> {
+    let (id, rest) = split_attempt(ids(kind, key)?)?;
     Some((id, u32::from_be_bytes(rest.try_into().ok()?)))
 }
 
@@ -160,6 +179,8 @@ mod tests {
         fn keys_sort_as_ids_do_and_read_back(one in (attempt_id(), any::<u32>()), two in (attempt_id(), any::<u32>())) {
             prop_assert_eq!(one.cmp(&two), step(one.0, one.1).cmp(&step(two.0, two.1)));
             prop_assert_eq!(read_step(&step(one.0, one.1)), Some(one));
+            prop_assert_eq!(read_call(&call(one.0, one.1)), Some(one));
+            prop_assert_eq!(read_call(&step(one.0, one.1)), None);
             let (a, b) = (one.0, two.0);
             prop_assert_eq!(a.cmp(&b), attempt(Kind::Attempt, a).cmp(&attempt(Kind::Attempt, b)));
             prop_assert_eq!(read_attempt(Kind::Attempt, &attempt(Kind::Attempt, a)), Some(a));
@@ -176,6 +197,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
             read_step(&bytes);
+            read_call(&bytes);
             read_log(&bytes);
             read_episode(Kind::Lease, &bytes);
             read_digest(Kind::Blob, &bytes);

@@ -12,7 +12,7 @@
 //! | runs, episodes, attempts, layers | projections: what the journal's events add up to, for readers | [`Store::append`], in the same batch as the events |
 //! | steps | trajectories: they do not go through the engine | [`Store::put_step`] |
 //! | blobs | content-addressed bytes | [`Store::put_blobs`] |
-//! | ledger | reserved for reservations and settlements | nothing yet |
+//! | ledger | settled model calls: like steps, they do not go through the engine | [`Store::put_call`] |
 //! | meta | format, incarnation | [`Store::open`] |
 //!
 //! Keys are one kind byte and big-endian ids, so that their order is the order of the
@@ -36,14 +36,15 @@ mod ticket;
 mod verify;
 mod writer;
 
-pub use error::{AppendError, BlobError, LogError, OpenError, PruneError, ReadError, StepError, WriteError};
+pub use error::{AppendError, BlobError, CallError, LogError, OpenError, PruneError, ReadError, StepError, WriteError};
 pub use lock::Holder;
 pub use open::{OpenOptions, SpaceFloor, Warning, backup};
 pub use place::free_bytes;
 pub use reader::Reader;
 pub use records::{
-    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, JournalEntry, LayerRecord,
-    LayerState, RunRecord, Snapshot, StepProgress, StepReceipt, StoredStep,
+    AttemptFinish, AttemptRecord, CallProgress, CallReceipt, Cancellation, Change, EpisodeRecord, EpisodeState,
+    JournalEntry, LayerRecord, LayerState, RunRecord, ScopeRecord, Snapshot, StepProgress, StepReceipt, StoredCall,
+    StoredStep,
 };
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::money::Money;
 use longhaul_core::plan::RunPlan;
 use serde::de::DeserializeOwned;
 
@@ -13,7 +14,8 @@ use crate::error::{OpenError, ReadError};
 use crate::family::Family;
 use crate::keys::{self, Kind};
 use crate::records::{
-    AttemptRecord, EpisodeRecord, JournalEntry, LayerRecord, RunRecord, Snapshot, StepProgress, StoredStep,
+    AttemptRecord, CallProgress, EpisodeRecord, JournalEntry, LayerRecord, RunRecord, Snapshot, StepProgress,
+    StoredCall, StoredStep,
 };
 use crate::rocks::Rocks;
 use crate::{format, open};
@@ -224,6 +226,39 @@ impl Reader {
     /// The store cannot be read.
     pub fn progress(&self, id: AttemptId) -> Result<StepProgress, ReadError> {
         Ok(self.record(Family::Steps, &keys::attempt(Kind::Progress, id))?.unwrap_or_default())
+    }
+
+    /// The model calls of an attempt from number `from` on, in order; late ones too, flagged.
+    ///
+    /// # Errors
+    ///
+    /// An item is an error if the store cannot be read.
+    pub fn calls(&self, id: AttemptId, from: u32) -> impl Iterator<Item = Result<StoredCall, ReadError>> + '_ {
+        self.rocks.scan(Family::Ledger, keys::attempt(Kind::Call, id), &keys::call(id, from)).map(|row| {
+            let (key, value) = row?;
+            let (_, number) = keys::read_call(&key)
+                .ok_or_else(|| damaged(Family::Ledger, &key, "its key is not a call's".to_owned()))?;
+            format::decode_call(number, &value).map_err(|reason| damaged(Family::Ledger, &key, reason))
+        })
+    }
+
+    /// How far the model calls of an attempt are stored without a gap, and their sums.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub fn call_progress(&self, id: AttemptId) -> Result<CallProgress, ReadError> {
+        Ok(self.record(Family::Ledger, &keys::attempt(Kind::CallProgress, id))?.unwrap_or_default())
+    }
+
+    /// What the stored model calls of all attempts of an episode have cost.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub fn episode_spent(&self, id: EpisodeId) -> Result<Money, ReadError> {
+        let sums = self.records::<CallProgress>(Family::Ledger, keys::episode(Kind::CallProgress, id));
+        sums.map(|progress| progress.map(|progress| progress.totals.settled)).sum()
     }
 
     /// A layer.

@@ -1,7 +1,9 @@
 //! The records that the store keeps, and the changes that a batch of events makes to them.
 
+use longhaul_core::call::{CallRecord, CallTotals};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, Fault, Settlement};
 use longhaul_core::plan::LayerKind;
@@ -30,6 +32,35 @@ pub struct RunRecord {
     /// When its last episode settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_at: Option<Timestamp>,
+    /// What it may spend and has spent, by scope; the run's own first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<ScopeRecord>,
+}
+
+/// What a scope of a run may spend and has spent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScopeRecord {
+    /// `run`, `agent NAME`, `judge`, `episode RUN/INDEX`.
+    pub name: String,
+    /// The most that it may spend; no cap if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Money>,
+    /// What calls have cost.
+    pub settled: Money,
+    /// Granted to attempts, and neither settled nor given back.
+    pub escrow: Money,
+    /// Of what is settled, what no vendor has confirmed.
+    pub unconfirmed: Money,
+    /// The most that was ever granted and not settled at one time.
+    pub largest_exposure: Money,
+    /// By how much vendors' bills went beyond what was reserved for them.
+    pub overshoot: Money,
+    /// Requests that wait for money that may come back.
+    pub waiting: u32,
+    /// Why nothing more is granted, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
 }
 
 /// A person's order to stop a run.
@@ -275,6 +306,53 @@ impl StoredStep {
     /// It cannot be read; steps are checked before they are stored, so that this is
     /// damage or a newer program's field.
     pub fn record(&self) -> Result<StepRecord, serde_json::Error> {
+        serde_json::from_slice(&self.record_json)
+    }
+}
+
+/// What became of a model call that was accepted. It is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallReceipt {
+    /// The same call was there before; nothing was written.
+    pub repeated: bool,
+    /// The attempt does not hold its episode's lease: the call is kept under the attempt, and
+    /// its money counts all the same.
+    pub late: bool,
+}
+
+/// How far the model calls of an attempt are stored without a gap, and what all of them that
+/// are stored come to, late ones too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallProgress {
+    /// The smallest number that is not there: all below it are.
+    pub next: u32,
+    /// The sums.
+    pub totals: CallTotals,
+}
+
+/// A model call as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCall {
+    /// Its number.
+    pub number: u32,
+    /// The epoch under which it was reported.
+    pub epoch: Epoch,
+    /// Whether it came when its attempt did not hold the episode's lease.
+    pub late: bool,
+    /// The digest of its record.
+    pub digest: Digest,
+    /// The core `CallRecord` as JSON, byte for byte as it was reported.
+    pub record_json: Vec<u8>,
+}
+
+impl StoredCall {
+    /// The record.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read; calls are checked before they are stored, so that this is
+    /// damage or a newer program's field.
+    pub fn record(&self) -> Result<CallRecord, serde_json::Error> {
         serde_json::from_slice(&self.record_json)
     }
 }

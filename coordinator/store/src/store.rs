@@ -7,15 +7,16 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread::JoinHandle;
 
+use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
 use longhaul_core::step::StepRecord;
 
-use crate::error::{AppendError, BlobError, LogError, OpenError, PruneError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, CallError, LogError, OpenError, PruneError, StepError, WriteError};
 use crate::lock::StoreLock;
 use crate::open::{self, OpenOptions, Warning};
 use crate::reader::Reader;
-use crate::records::{Change, StepReceipt};
+use crate::records::{CallReceipt, Change, StepReceipt};
 use crate::ticket::{Completer, Ticket, answered, ticket};
 use crate::writer::{Command, Failure};
 
@@ -82,6 +83,15 @@ pub(crate) struct StepWrite {
     pub(crate) number: u32,
     pub(crate) digest: Digest,
     pub(crate) screenshot: Digest,
+    pub(crate) record_json: Vec<u8>,
+}
+
+/// A model call whose record was read and found to be one.
+pub(crate) struct CallWrite {
+    pub(crate) attempt: AttemptId,
+    pub(crate) epoch: Epoch,
+    pub(crate) record: CallRecord,
+    pub(crate) digest: Digest,
     pub(crate) record_json: Vec<u8>,
 }
 
@@ -180,6 +190,29 @@ impl Store {
         let screenshot = record.screen.png;
         let step = StepWrite { attempt, epoch, number, digest, screenshot, record_json };
         self.send(|done| Command::Step { step, done })
+    }
+
+    /// Stores a settled model call of an attempt: its number, and the core `CallRecord` as
+    /// JSON, whose digest tells a repeated call from a different one under the same number. The
+    /// blobs that it names were put before. It is stored whoever has the lease: it was paid for.
+    pub fn put_call(
+        &self,
+        attempt: AttemptId,
+        epoch: Epoch,
+        number: u32,
+        record_json: Vec<u8>,
+    ) -> Ticket<CallReceipt, CallError> {
+        let invalid = |reason| answered(Err(CallError::Invalid { attempt, number, reason }));
+        let record: CallRecord = match serde_json::from_slice(&record_json) {
+            Ok(record) => record,
+            Err(error) => return invalid(error.to_string()),
+        };
+        if record.number != number {
+            return invalid(format!("its record has number {}", record.number));
+        }
+        let digest = Digest::of(&record_json);
+        let call = Box::new(CallWrite { attempt, epoch, record, digest, record_json });
+        self.send(|done| Command::Call { call, done })
     }
 
     /// Notes that a blob, which was put before, is a log of an attempt. A log that comes

@@ -18,7 +18,7 @@ use crate::family::Family;
 use crate::keys::{self, Kind};
 use crate::lock::SharedLock;
 use crate::reader::{Reader, damaged, decode};
-use crate::records::{AttemptRecord, EpisodeRecord, EpisodeState, LayerRecord, RunRecord, StepProgress};
+use crate::records::{AttemptRecord, CallProgress, EpisodeRecord, EpisodeState, LayerRecord, RunRecord, StepProgress};
 use crate::{format, logfile, open};
 
 /// More findings than this are counted, not kept: a store that lost a file has thousands.
@@ -84,7 +84,7 @@ impl Reader {
         check.family(Family::Steps, Check::step);
         check.family(Family::Layers, Check::layer);
         check.family(Family::Meta, Check::meta);
-        check.family(Family::Ledger, |_, _, _| Err("nothing belongs here yet".to_owned()));
+        check.family(Family::Ledger, Check::ledger);
         if let Err(error) = self.journal(self.snapshot().map_or(0, |found| found.map_or(0, |found| found.through))) {
             check.found.add(Family::Journal.name(), error.to_string());
         }
@@ -287,6 +287,35 @@ impl Check<'_> {
         let record = step.record().map_err(|error| error.to_string())?;
         self.needs_attempt(id)?;
         self.needs_blob(&record.screen.png)
+    }
+
+    fn ledger(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
+        if let Some(id) = keys::read_attempt(Kind::CallProgress, key) {
+            let said: CallProgress = decode(family, key, value).map_err(|error| error.to_string())?;
+            let mut found = CallProgress::default();
+            for call in self.reader.calls(id, 0) {
+                let call = call.map_err(|error| error.to_string())?;
+                found.next += u32::from(call.number == found.next);
+                found.totals.add(&call.record().map_err(|error| error.to_string())?);
+            }
+            // A call that was put since this row was read is counted in neither.
+            if found != said && self.reader.call_progress(id).ok() == Some(said) {
+                return Err(format!("it says {said:?}, and the calls come to {found:?}"));
+            }
+            return Ok(());
+        }
+        let (id, number) = keys::read_call(key).ok_or("its key is no call's")?;
+        let call = format::decode_call(number, value)?;
+        let found = Digest::of(&call.record_json);
+        if found != call.digest {
+            return Err(format!("its record has digest {found}"));
+        }
+        let record = call.record().map_err(|error| error.to_string())?;
+        if record.number != number {
+            return Err(format!("it is call {}", record.number));
+        }
+        self.needs_attempt(id)?;
+        record.blobs().try_for_each(|blob| self.needs_blob(&blob))
     }
 
     fn layer(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {

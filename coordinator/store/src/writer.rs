@@ -14,12 +14,12 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
 
 use crate::commit::{Commit, JournalEnd};
-use crate::error::{AppendError, BlobError, LogError, PruneError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, CallError, LogError, PruneError, StepError, WriteError};
 use crate::open::SpaceFloor;
 use crate::place;
-use crate::records::{Change, StepReceipt};
+use crate::records::{CallReceipt, Change, StepReceipt};
 use crate::rocks::Rocks;
-use crate::store::{Blob, StepWrite};
+use crate::store::{Blob, CallWrite, StepWrite};
 use crate::ticket::Completer;
 
 /// A batch is closed once it has this many bytes: syncing more than this takes a plain
@@ -35,6 +35,7 @@ pub(crate) enum Command {
     Append { events: Vec<Vec<u8>>, changes: Vec<Change>, done: Completer<Range<u64>, AppendError> },
     Blobs { blobs: Vec<Blob>, done: Completer<u32, BlobError> },
     Step { step: StepWrite, done: Completer<StepReceipt, StepError> },
+    Call { call: Box<CallWrite>, done: Completer<CallReceipt, CallError> },
     Log { attempt: AttemptId, epoch: Epoch, name: String, digest: Digest, done: Completer<(), LogError> },
     Snapshot { through: u64, state: Vec<u8>, done: Completer<(), PruneError> },
     Prune { through: u64, done: Completer<(), PruneError> },
@@ -60,6 +61,7 @@ impl Command {
             Self::Append { events, changes, .. } => events.iter().map(Vec::len).sum::<usize>() + changes.len() * 512,
             Self::Blobs { blobs, .. } => blobs.iter().map(|blob| blob.bytes().len()).sum(),
             Self::Step { step, .. } => step.record_json.len(),
+            Self::Call { call, .. } => call.record_json.len() + 512,
             Self::Snapshot { state, .. } => state.len(),
             Self::Log { .. } | Self::Prune { .. } => 128,
         }
@@ -69,7 +71,8 @@ impl Command {
     const fn floor(&self, floor: SpaceFloor) -> u64 {
         match self {
             Self::Blobs { .. } | Self::Step { .. } | Self::Log { .. } => floor.bulk,
-            Self::Append { .. } | Self::Snapshot { .. } | Self::Prune { .. } => floor.journal,
+            // A call is paid for, and small: it is stored for as long as anything is.
+            Self::Append { .. } | Self::Call { .. } | Self::Snapshot { .. } | Self::Prune { .. } => floor.journal,
         }
     }
 
@@ -78,6 +81,7 @@ impl Command {
             Self::Append { done, .. } => done.complete(Err(error.into())),
             Self::Blobs { done, .. } => done.complete(Err(error.into())),
             Self::Step { done, .. } => done.complete(Err(error.into())),
+            Self::Call { done, .. } => done.complete(Err(error.into())),
             Self::Log { done, .. } => done.complete(Err(error.into())),
             Self::Snapshot { done, .. } | Self::Prune { done, .. } => done.complete(Err(error.into())),
         }
@@ -88,6 +92,7 @@ impl Command {
             Self::Append { events, changes, done } => answer(done, commit.append(&events, &changes)),
             Self::Blobs { blobs, done } => answer(done, commit.blobs(&blobs)),
             Self::Step { step, done } => answer(done, commit.step(&step)),
+            Self::Call { call, done } => answer(done, commit.call(&call)),
             Self::Log { attempt, epoch, name, digest, done } => {
                 answer(done, commit.log(attempt, epoch, &name, &digest))
             }

@@ -24,6 +24,9 @@ fn whole_store(path: &Path) {
     for number in 0..3 {
         put_step(&store, attempt_id(1), 1, number, &vec![number as u8; 9000]).unwrap();
     }
+    for number in 0..2 {
+        put_call(&store, attempt_id(1), 1, number, 40).unwrap();
+    }
     store.put_log(attempt_id(1), Epoch(1), "pre_task".to_owned(), digest).wait().unwrap();
 }
 
@@ -36,7 +39,8 @@ fn a_whole_store_has_no_findings_with_a_writer_and_without() {
     assert_eq!(found.findings, []);
     assert_eq!(found.records["journal"], 3);
     assert_eq!(found.records["steps"], 4, "three steps and how far they are whole");
-    assert_eq!(found.blob_bytes, 6 + 20_000 + 3 * 9000);
+    assert_eq!(found.records["ledger"], 3, "two calls and their sums");
+    assert_eq!(found.blob_bytes, 6 + 20_000 + 3 * 9000 + 2 * (9 + 10 + 6));
     assert!(Reader::open(folder.path()).unwrap().verify().is_sound());
     drop(store);
     assert!(Reader::open(folder.path()).unwrap().verify().is_sound());

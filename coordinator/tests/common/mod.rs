@@ -8,8 +8,10 @@ use std::path::PathBuf;
 
 use longhaul_coordinator::{Config, Coordinator, Listen, StartError};
 use longhaul_core::agent::{AgentSpec, Answer};
+use longhaul_core::budget::RunBudgets;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, SettlementKind, Verdict};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, Resources, RetryPolicy, RunPlan};
@@ -116,6 +118,10 @@ impl World {
         drop(self.folder);
     }
 
+    pub(crate) fn store(&self) -> &std::path::Path {
+        &self.config.store
+    }
+
     pub(crate) fn access(&self) -> Access {
         Access::read(self.coordinator.local_access()).expect("an access file")
     }
@@ -179,11 +185,29 @@ impl World {
         run
     }
 
+    /// A run of one episode that may spend so many billionths of a dollar.
+    pub(crate) async fn submit_with_cap(&self, cap: u64) -> RunId {
+        let run = self.new_run();
+        let plan = self.put_blob(b"the plan of an episode that costs").await;
+        let budgets = RunBudgets { run: Some(Money::from_nanos(cap)), ..RunBudgets::default() };
+        self.submit_with(run, vec![plan], budgets).await.expect("submitted");
+        run
+    }
+
     async fn submit_plans(&self, run: RunId, plans: Vec<Digest>) -> Result<v1::SubmitResponse, Status> {
+        self.submit_with(run, plans, RunBudgets::default()).await
+    }
+
+    async fn submit_with(
+        &self,
+        run: RunId,
+        plans: Vec<Digest>,
+        budgets: RunBudgets,
+    ) -> Result<v1::SubmitResponse, Status> {
         let env = self.put_blob(b"the plan of an env").await;
         let entry = |(index, plan)| {
             let task = format!("calc_env/task{index}").parse().expect("a task");
-            EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0 }
+            EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0, max_cost: None }
         };
         let resources = Resources { cpu_millis: 1000, memory_mib: 1024, gpus: 0 };
         let plan = RunPlan {
@@ -193,6 +217,9 @@ impl World {
             envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
             episodes: plans.into_iter().enumerate().map(entry).collect(),
             retry: RetryPolicy { max_attempts: 3, backoff: Millis(1) },
+            budgets,
+            gateway: None,
+            until: None,
         };
         let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
         self.submit_plan(run, &plan).await
@@ -204,7 +231,7 @@ impl World {
 
     async fn submit_plan(&self, run: RunId, plan: &Digest) -> Result<v1::SubmitResponse, Status> {
         let plan = convert::digest_bytes(plan).into();
-        let request = v1::SubmitRequest { run_id: run.to_string(), plan };
+        let request = v1::SubmitRequest { run_id: run.to_string(), plan, ..v1::SubmitRequest::default() };
         self.control().await.submit(request).await.map(tonic::Response::into_inner)
     }
 
@@ -413,6 +440,7 @@ impl FakeWorker {
             steps,
             last_step_digest: last.map(|digest| convert::digest_bytes(&digest)).unwrap_or_default().into(),
             notes_json: serde_json::to_vec(&AttemptNotes::default()).expect("JSON").into(),
+            ..v1::AttemptEnded::default()
         }))
         .await;
     }
@@ -494,6 +522,9 @@ fn record(number: u32) -> StepRecord {
         screen: Screenshot { png: Digest::of(&png_blob()), width: 800, height: 600 },
         rested: true,
         timing: StepTiming::default(),
+        calls: Vec::new(),
+        told: None,
+        unreadable: Vec::new(),
     }
 }
 

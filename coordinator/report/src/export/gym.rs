@@ -199,6 +199,7 @@ fn verifier(episode: &EpisodeView) -> Value {
             report
         }
         Some(Settlement::Cancelled) => undecided("cancelled"),
+        Some(Settlement::NotStarted { reason }) => undecided(reason),
         Some(Settlement::Faulted(fault)) => undecided(&format!("{}: {}", fault.class, fault.message)),
         None => undecided("not settled yet"),
     }

@@ -1,8 +1,9 @@
-//! JSON lines: `episodes.jsonl` and `steps.jsonl`, screenshots and logs beside them.
+//! JSON lines: `episodes.jsonl`, `steps.jsonl` and `calls.jsonl`, screenshots and logs beside them.
 
 use std::collections::HashSet;
 use std::path::Path;
 
+use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::AttemptId;
 use longhaul_core::plan::{EpisodePlan, TaskPlan};
@@ -25,6 +26,7 @@ pub(super) fn write<T: Trajectories>(
     write_file(&folder.join("run.json"), format!("{}\n", run_json(run)).as_bytes())?;
     let mut episode_lines = Lines::create(folder.join("episodes.jsonl"))?;
     let mut step_lines = Lines::create(folder.join("steps.jsonl"))?;
+    let mut call_lines = Lines::create(folder.join("calls.jsonl"))?;
     let mut written = HashSet::new();
     let mut exported = Exported::default();
     for episode in source.episodes()? {
@@ -41,11 +43,18 @@ pub(super) fn write<T: Trajectories>(
                 }
             }
         }
+        // Of every attempt, whichever steps were asked for: all of them were paid.
+        for attempt in &episode.attempts {
+            for (call, late) in source.calls(attempt.id)? {
+                call_lines.line(&call_json(&episode, attempt.id, &call, late)?)?;
+            }
+        }
         episode_lines.line(&episode_json(source, &episode, folder)?)?;
         exported.episodes += 1;
     }
     episode_lines.finish()?;
     step_lines.finish()?;
+    call_lines.finish()?;
     Ok(exported)
 }
 
@@ -70,8 +79,22 @@ fn step_json(episode: &EpisodeView, attempt: AttemptId, step: &StepRecord) -> Re
         "width": step.screen.width,
         "height": step.screen.height,
         "rested": step.rested,
+        "calls": step.calls,
+        "told": step.told,
+        "unreadable": step.unreadable,
         "timing_millis": record.get("timing"),
     }))
+}
+
+/// A model call: the record as it is stored, with whose it is. Amounts are billionths of a dollar.
+fn call_json(episode: &EpisodeView, attempt: AttemptId, call: &CallRecord, late: bool) -> Result<Value, ExportError> {
+    let mut value = serde_json::to_value(call).map_err(encode_error(episode))?;
+    if let Value::Object(object) = &mut value {
+        for (name, whose) in [("episode", json!(episode.id)), ("attempt", json!(attempt)), ("late", json!(late))] {
+            object.insert(name.to_owned(), whose);
+        }
+    }
+    Ok(value)
 }
 
 fn episode_json<T: Trajectories>(

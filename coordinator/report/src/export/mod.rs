@@ -143,6 +143,10 @@ impl<T: Trajectories> Source<'_, T> {
         self.from.steps(attempt).map_err(|error| self.unreadable(error))
     }
 
+    fn calls(&self, attempt: AttemptId) -> Result<Vec<(longhaul_core::call::CallRecord, bool)>, ExportError> {
+        self.from.calls(attempt).map_err(|error| self.unreadable(error))
+    }
+
     fn blob(&self, digest: &Digest, what: impl FnOnce() -> String) -> Result<Vec<u8>, ExportError> {
         let bytes = self.from.blob(digest).map_err(|error| self.unreadable(error))?;
         bytes.ok_or_else(|| ExportError::MissingBlob { what: what(), digest: *digest })

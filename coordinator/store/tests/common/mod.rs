@@ -4,10 +4,12 @@
 
 use std::path::Path;
 
+use longhaul_core::call::{CallRecord, Certainty, Purpose};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
+use longhaul_core::money::Money;
 use longhaul_core::step::{Screenshot, StepRecord, StepTiming};
-use longhaul_core::time::Timestamp;
+use longhaul_core::time::{Millis, Timestamp};
 use longhaul_store::{AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, OpenOptions, RunRecord, Store};
 
 /// A floor that the disk of a test machine does not reach.
@@ -44,6 +46,7 @@ pub(crate) fn run_record(plan: Digest) -> RunRecord {
         submitted_at: Timestamp(1_700_000_000_000),
         cancelled: None,
         settled_at: None,
+        scopes: Vec::new(),
     }
 }
 
@@ -87,6 +90,9 @@ pub(crate) fn step_record(number: u32, png: Digest) -> StepRecord {
         screen: Screenshot { png, width: 640, height: 480 },
         rested: true,
         timing: StepTiming::default(),
+        calls: Vec::new(),
+        told: None,
+        unreadable: Vec::new(),
     }
 }
 
@@ -95,6 +101,49 @@ pub(crate) fn step(number: u32, screen: &[u8]) -> (Vec<u8>, Blob) {
     let blob = Blob::new(screen.to_vec());
     let record = step_record(number, *blob.digest());
     (serde_json::to_vec(&record).unwrap(), blob)
+}
+
+/// A settled call, its JSON, and the blobs that it names.
+pub(crate) fn call(number: u32, settled: u64) -> (CallRecord, Vec<u8>, Vec<Blob>) {
+    let blobs = ["request", "response", "part"].map(|what| Blob::new(format!("{what} {number}").into_bytes()));
+    let record = CallRecord {
+        number,
+        step: 1,
+        at: Timestamp(1_700_000_002_000),
+        took: Millis(20),
+        purpose: Purpose::Agent,
+        endpoint: "stand-in".to_owned(),
+        model: "some-model".to_owned(),
+        model_reported: None,
+        fingerprint: None,
+        request_id: None,
+        retry_of: None,
+        status: Some(200),
+        error: None,
+        reserved: Money::from_nanos(100),
+        settled: Money::from_nanos(settled),
+        certainty: Certainty::Reported,
+        usage: None,
+        shortened_to: None,
+        request: *blobs[0].digest(),
+        response: Some(*blobs[1].digest()),
+        parts: vec![*blobs[2].digest()],
+    };
+    let json = serde_json::to_vec(&record).unwrap();
+    (record, json, blobs.into())
+}
+
+/// Puts the blobs and the call.
+pub(crate) fn put_call(
+    store: &Store,
+    attempt: AttemptId,
+    epoch: u64,
+    number: u32,
+    settled: u64,
+) -> Result<longhaul_store::CallReceipt, longhaul_store::CallError> {
+    let (_, json, blobs) = call(number, settled);
+    store.put_blobs(blobs).wait().unwrap();
+    store.put_call(attempt, Epoch(epoch), number, json).wait()
 }
 
 /// Puts the screenshot and the step.
