@@ -1,0 +1,5 @@
+//! HTTP: out to the vendors, and in from programs that know nothing of us.
+
+pub(crate) mod client;
+pub(crate) mod headers;
+pub(crate) mod server;

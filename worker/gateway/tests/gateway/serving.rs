@@ -1,0 +1,255 @@
+//! The vendors' protocols over the socket, as raw HTTP.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use longhaul_core::call::Certainty;
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+
+use crate::common::{KEY, Setup, TOKEN, World};
+use crate::standin::{Fault, Standin};
+
+struct Served {
+    world: World,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(setup: Setup) -> Served {
+    let world = setup.open();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("gateway");
+    let task = tokio::spawn({
+        let (account, socket) = (Arc::clone(&world.account), socket.clone());
+        async move { account.listen(&socket).await.unwrap() }
+    });
+    while !socket.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Served { world, socket, _folder: folder, task }
+}
+
+impl Served {
+    async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Bytes) -> Response<Incoming> {
+        let stream = UnixStream::connect(&self.socket).await.unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header("host", "gateway");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        sender.send_request(request.body(Full::new(body)).unwrap()).await.unwrap()
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (u16, Bytes) {
+        let bearer = format!("Bearer {TOKEN}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let response = self.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        let status = response.status().as_u16();
+        (status, response.into_body().collect().await.unwrap().to_bytes())
+    }
+}
+
+fn messages(stream: bool) -> Value {
+    json!({ "model": "model-a", "max_tokens": 100, "stream": stream, "messages": [{ "role": "user", "content": "hi" }] })
+}
+
+/// Each streamed request with its path.
+fn streams() -> [(&'static str, Value); 4] {
+    [
+        (
+            "/openai/v1/chat/completions",
+            json!({ "model": "model-a", "stream": true, "max_completion_tokens": 100,
+            "messages": [{ "role": "user", "content": "hi" }] }),
+        ),
+        ("/openai/v1/responses", json!({ "model": "model-a", "stream": true, "input": "hi" })),
+        ("/anthropic/v1/messages", messages(true)),
+        (
+            "/gemini/v1beta/models/model-a:streamGenerateContent?alt=sse&key=x",
+            json!({ "contents": [{ "parts": [{ "text": "hi" }] }] }),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn the_token_of_the_attempt_opens_and_nothing_else_does() {
+    let vendor = Standin::start().await;
+    KEY.clone_into(&mut vendor.state.lock().unwrap().key);
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let body = || Bytes::from(messages(false).to_string());
+    let path = "/anthropic/v1/messages";
+    let bearer = format!("Bearer {TOKEN}");
+    for (name, value) in [("authorization", bearer.as_str()), ("x-api-key", TOKEN), ("x-goog-api-key", TOKEN)] {
+        assert_eq!(served.send(Method::POST, path, &[(name, value)], body()).await.status(), 200, "{name}");
+    }
+    assert_eq!(served.send(Method::POST, &format!("{path}?key={TOKEN}"), &[], body()).await.status(), 200);
+    for headers in [vec![], vec![("x-api-key", "")], vec![("x-api-key", KEY)], vec![("authorization", "Basic x")]] {
+        let response = served.send(Method::POST, path, &headers, body()).await;
+        assert_eq!(response.status(), 401);
+        let said: Value = serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+        assert_eq!(said["error"]["type"], "authentication_error");
+    }
+    for seen in vendor.calls() {
+        assert!(!format!("{:?}", seen.headers).contains(TOKEN), "the token stays here");
+        assert!(!seen.path.contains("key="), "{}", seen.path);
+        assert_eq!(seen.headers["x-api-key"], KEY);
+    }
+    served.world.account.close().await;
+    assert!(UnixStream::connect(&served.socket).await.is_err() || served.task.is_finished());
+}
+
+#[tokio::test]
+async fn only_what_is_known_is_reached() {
+    let vendor = Standin::start().await;
+    let mut setup = Setup::at(&[vendor.url()]);
+    setup.plan.endpoints[2].name = "hidden".to_owned();
+    let served = serve(setup).await;
+    for path in ["/nowhere/v1/messages", "/openai/v1/files", "/anthropic/v1/messages/batches", "/", "/openai", "//"] {
+        let (status, _) = served.post(path, &messages(false)).await;
+        assert_eq!(status, 404, "{path}");
+    }
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    for (path, status) in [("/openai/v1/models", 200), ("/openai/v1/models/model-a", 200), ("/openai/v1/models/x", 404)]
+    {
+        let response = served.send(Method::GET, path, &headers, Bytes::new()).await;
+        assert_eq!(response.status(), status, "{path}");
+    }
+    assert_eq!(served.send(Method::DELETE, "/openai/v1/models/model-a", &headers, Bytes::new()).await.status(), 404);
+    assert_eq!(vendor.calls().len() + vendor.state.lock().unwrap().probes as usize, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_or_bounded_is_refused_in_the_vendors_form() {
+    let vendor = Standin::start().await;
+    let served =
+        serve(Setup { config: Box::new(|config| config.max_request = 10_000), ..Setup::at(&[vendor.url()]) }).await;
+    let text = |body: &str| Bytes::from(body.to_owned());
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    let large = format!(r#"{{"model":"model-a","x":"{}"}}"#, "y".repeat(20_000));
+    for (body, status, words) in [
+        ("no json", 400, "no JSON"),
+        (r#"{"messages":[]}"#, 400, "`model` is missing"),
+        (r#"{"model":"model-a","max_tokens":5,"max_tokens":500000}"#, 400, "comes twice"),
+        (r#"{"model":"model-a","messages":[],"max_completion_tokens":1000000000}"#, 400, "whole context"),
+        (r#"{"model":"unpriced","messages":[]}"#, 400, "no row of this model"),
+        (large.as_str(), 413, "10000 bytes"),
+    ] {
+        let response = served.send(Method::POST, "/openai/v1/chat/completions", &headers, text(body)).await;
+        assert_eq!(response.status(), status, "{body:.80}");
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        let said: Value = serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+        let message = said["error"]["message"].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
+    }
+    assert_eq!(vendor.calls().len(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_passes_unchanged_and_is_settled_by_its_usage() {
+    let vendor = Standin::start().await;
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    for (path, body) in streams() {
+        let (status, text) = served.post(path, &body).await;
+        assert_eq!(status, 200, "{path}");
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        assert!(text.contains("请点击"), "{path}: {text}");
+    }
+    for record in served.world.journal.records() {
+        assert_eq!((record.certainty, record.error.as_deref()), (Certainty::Reported, None), "{record:?}");
+    }
+    assert_eq!(served.world.account.totals().settled.nanos(), vendor.billed());
+    // Nothing was asked for that the client had not asked for but the usage of the first.
+    let sent = vendor.calls();
+    assert_eq!(sent[0].json()["stream_options"]["include_usage"], true);
+    assert!(!sent[3].path.contains("key="), "{}", sent[3].path);
+}
+
+#[tokio::test]
+async fn usage_that_only_we_asked_for_is_kept_from_the_client() {
+    let vendor = Standin::start().await;
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let (path, mut body) = streams()[0].clone();
+    let (_, without) = served.post(path, &body).await;
+    body["stream_options"] = json!({ "include_usage": true });
+    let (_, with) = served.post(path, &body).await;
+    let text = |bytes: &Bytes| String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(!text(&without).contains("\"prompt_tokens\"") && text(&without).ends_with("data: [DONE]\n\n"));
+    assert!(text(&with).contains("\"prompt_tokens\""));
+    assert_eq!(served.world.account.totals().settled.nanos(), vendor.billed());
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_off_breaks_off_for_the_client_and_is_settled_whole() {
+    let vendor = Standin::start().await;
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    for (path, body) in streams() {
+        vendor.fault(Fault::Break);
+        let response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        assert_eq!(response.status(), 200);
+        assert!(response.into_body().collect().await.is_err(), "{path}: an end that is none is not hidden");
+    }
+    for record in served.world.journal.records() {
+        assert_eq!((record.certainty, record.settled), (Certainty::Unconfirmed, record.reserved));
+        assert!(record.error.as_ref().unwrap().contains("broke off"), "{record:?}");
+        assert!(!served.world.journal.body(record.response.unwrap()).is_empty(), "what came is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_pays_what_the_vendor_bills() {
+    let vendor = Standin::start().await;
+    vendor.state.lock().unwrap().pace = Duration::from_millis(40);
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    for (path, body) in streams() {
+        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        response.body_mut().frame().await.unwrap().unwrap();
+        drop(response);
+    }
+    for _ in 0..1_000 {
+        if served.world.journal.records().len() == 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let records = served.world.journal.records();
+    assert_eq!(records.len(), 4);
+    assert!(records.iter().all(|record| record.certainty == Certainty::Reported), "{records:?}");
+    assert_eq!(served.world.account.totals().settled.nanos(), vendor.billed());
+}
+
+#[tokio::test]
+async fn a_stream_is_passed_on_as_it_comes_and_ends_when_it_is_settled() {
+    let vendor = Standin::start().await;
+    vendor.state.lock().unwrap().pace = Duration::from_millis(100);
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    for (path, body) in streams() {
+        let before = served.world.journal.records().len();
+        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        response.body_mut().frame().await.unwrap().unwrap();
+        assert_eq!(served.world.journal.records().len(), before, "{path}: the first piece comes long before the end");
+        response.into_body().collect().await.unwrap();
+        assert_eq!(served.world.journal.records().len(), before + 1, "{path}: the end comes after the settlement");
+    }
+}
