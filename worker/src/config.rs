@@ -1,9 +1,11 @@
 //! What a worker is told when it starts: where it may write, what it may use, whom it serves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longhaul_apptainer::BaseDefinition;
 use longhaul_core::ids::WorkerId;
 
 /// What a worker needs to know. All of it comes from the command line, the settings
@@ -18,14 +20,19 @@ pub struct WorkerConfig {
     pub scratch: PathBuf,
     /// The folder that holds layers; it may be shared between nodes.
     pub layers: PathBuf,
-    /// The image that every env stands on.
+    /// Whether layers are carried to other nodes and from them through the coordinator: where
+    /// the layer folder is on this node's own disk, and other nodes have their own.
+    pub carry_layers: bool,
+    /// The image that envs stand on, and verifiers.
     pub image: PathBuf,
+    /// Envs that stand on another image, by name; it is made when the first of them needs it.
+    pub bases: BTreeMap<String, BaseDefinition>,
     /// The program that is bound into sandboxes as the helper; read once, at the start.
     pub helper_program: PathBuf,
     /// What of the node may be used.
     pub limits: NodeLimits,
     /// Variables that hooks of an env with a network see (proxy settings).
-    pub hook_env: std::collections::BTreeMap<String, String>,
+    pub hook_env: BTreeMap<String, String>,
     /// The job it runs in, if Slurm started it.
     pub slurm_job_id: Option<String>,
     /// The allocation that the coordinator asked for and this worker runs in, if it is in one.
@@ -49,6 +56,8 @@ pub struct NodeLimits {
     pub gpus: u32,
     /// The most attempts at once, whatever the resources; 0 is no such limit.
     pub max_slots: u32,
+    /// The most sandboxes that are on their way up at once.
+    pub starts: usize,
     /// The most bytes that cached blobs and bundles take on the node's disk.
     pub cache_bytes: u64,
     /// No lease is taken, and no attempt goes on, with less free disk than this, in MiB.
@@ -67,6 +76,7 @@ impl Default for NodeLimits {
             memory_mib: None,
             gpus: 0,
             max_slots: 0,
+            starts: 16,
             cache_bytes: 20 * 1024 * 1024 * 1024,
             disk_floor_mib: 2048,
             spool_bytes: 4 * 1024 * 1024 * 1024,

@@ -42,6 +42,9 @@ pub enum WorkerError {
     /// The cache cannot be used.
     #[error("the cache cannot be used")]
     Cache(#[source] BlobError),
+    /// The gateway to models cannot be set up.
+    #[error("the gateway to models cannot be set up")]
+    Gateway(#[source] longhaul_gateway::GatewayError),
     /// What the node has could not be found out, and no limit was given.
     #[error("the node's {what} could not be found out; give a limit")]
     Node {

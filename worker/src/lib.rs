@@ -7,19 +7,24 @@
 //!
 //! * [`session`]: the session, the lease clock's enforcement, delivery.
 //! * [`episode`]: the phases of one attempt.
+//! * [`agents`]: what answers: loops around models, and programs of others.
 //! * [`sandbox`]: what an attempt runs in, behind an interface.
 //! * [`screen`]: the display of a sandbox, through the X protocol.
 //! * [`verify`]: the task's verifier, in a sandbox of its own.
+//! * `model`: the gateway to models, its money and its records.
 //! * [`blobs`], [`spool`], [`lease`], [`guard`]: what these stand on.
 
+mod agents;
 mod backoff;
 pub mod blobs;
+pub mod carry;
 mod config;
 mod episode;
 mod error;
 pub mod guard;
 mod home;
 pub mod lease;
+mod model;
 mod moment;
 pub mod sandbox;
 pub mod screen;
@@ -35,6 +40,7 @@ use std::sync::Arc;
 
 pub use config::{Endpoint, NodeLimits, WorkerConfig};
 pub use error::WorkerError;
+pub use session::prepare::{Prepared, prepare};
 pub use shutdown::{Shutdown, ShutdownTrigger, Urgency};
 
 use crate::sandbox::Driver;

@@ -28,7 +28,7 @@ pub(crate) struct Layers {
 
 /// Gets the layers of an env ready, and notes them.
 pub(crate) async fn ready(env: &EnvPlan, shared: &Arc<Shared>, notes: &mut AttemptNotes) -> Result<Layers, Fault> {
-    let basis = shared.driver.basis();
+    let basis = shared.driver.basis(&env.name).await.map_err(|error| error.fault())?;
     pins::check(env, LayerKind::Base, basis.base, Some(basis.base))?;
     notes.layers.push(LayerUse {
         kind: LayerKind::Base,
@@ -96,7 +96,7 @@ async fn ensure(
     pins::check(env, kind, key, there.as_ref().map(|layer| layer.content))?;
     if let Some(layer) = there {
         if shared.desk.first_report(key) {
-            shared.desk.report(key, found(&layer, env));
+            report_found(layer.clone(), env, shared);
         }
         return Ok((layer, false));
     }
@@ -125,8 +125,12 @@ async fn claim_and_build(
     }
     match shared.desk.claim(key, kind, &env.name).await {
         Answer::Failed(fault) => return Err(fault),
-        Answer::Ready => {
+        Answer::Ready(content) => {
             if let Some(layer) = find(kind, key, &shared).await? {
+                return Ok((layer, false));
+            }
+            if let Some(layer) = fetch(kind, key, content, &shared).await? {
+                pins::check(&env, kind, key, Some(layer.content))?;
                 return Ok((layer, false));
             }
             tracing::warn!(%key, "a layer that is ready elsewhere is not in this layer folder, and is built here");
@@ -145,6 +149,10 @@ async fn claim_and_build(
         return Err(super::fault(FaultClass::Preempted, message));
     }
     shared.desk.first_report(key);
+    if let Ok(layer) = &built {
+        // Before it is said to be ready: others look for it then.
+        offer(layer, &shared).await;
+    }
     let result = match &built {
         Ok(layer) => v1::layer_result::Result::Ready(info(layer)),
         Err(fault) => match convert::to_json("failed_fault_json", fault) {
@@ -212,6 +220,64 @@ fn blame(failed: Fault, full: Option<String>) -> Fault {
 
 async fn find(kind: LayerKind, key: Digest, shared: &Shared) -> Result<Option<ReadyLayer>, Fault> {
     shared.driver.find_layer(kind, key).await.map_err(|error| error.fault())
+}
+
+/// Says that a layer is there, after it was offered to nodes that do not see it.
+fn report_found(layer: ReadyLayer, env: &EnvPlan, shared: &Arc<Shared>) {
+    let result = found(&layer, env);
+    if shared.carrier.is_none() {
+        shared.desk.report(layer.key, result);
+        return;
+    }
+    let (shared, ending) = (Arc::clone(shared), shared.ending.clone());
+    let builds = shared.builds.clone();
+    builds.spawn(async move {
+        let offered = ending.run_until_cancelled(offer(&layer, &shared)).await;
+        if offered.is_some() {
+            shared.desk.report(layer.key, result);
+        }
+    });
+}
+
+/// Puts a layer where other nodes find it, if they have no folder in common with this one. A
+/// layer that could not be put is built by them once more.
+async fn offer(layer: &ReadyLayer, shared: &Shared) {
+    let Some(carrier) = &shared.carrier else { return };
+    let carried = match shared.driver.carry_layer(layer).await {
+        Ok(Some(carried)) => carried,
+        Ok(None) => return,
+        Err(error) => {
+            tracing::warn!(key = %layer.key, %error, "a layer cannot be carried to other nodes");
+            return;
+        }
+    };
+    match carrier.offer(carried).await {
+        Ok(true) => tracing::info!(key = %layer.key, bytes = layer.bytes, "a layer was put at the coordinator"),
+        Ok(false) => {}
+        Err(error) => {
+            let error = crate::chain(&error);
+            tracing::warn!(key = %layer.key, error, "a layer was not put at the coordinator; other nodes build their own");
+        }
+    }
+}
+
+/// Fetches a layer that another node has built, if layers are carried and it is there.
+async fn fetch(kind: LayerKind, key: Digest, content: Digest, shared: &Shared) -> Result<Option<ReadyLayer>, Fault> {
+    let Some(carrier) = &shared.carrier else { return Ok(None) };
+    let scratch = shared.attempts.join(format!("fetched-{}", key.short()));
+    let fetched = match carrier.fetch(key, content, &scratch).await {
+        Ok(Some(layer)) => shared.driver.take_layer(kind, layer).await.map_err(|error| error.to_string()),
+        Ok(None) => Err("the coordinator does not have it".to_owned()),
+        Err(error) => Err(crate::chain(&error)),
+    };
+    super::remove_scratch(&scratch, shared).await;
+    match fetched {
+        Ok(()) => find(kind, key, shared).await,
+        Err(error) => {
+            tracing::warn!(%key, error, "a layer that another node has was not fetched");
+            Ok(None)
+        }
+    }
 }
 
 fn found(layer: &ReadyLayer, env: &EnvPlan) -> v1::LayerResult {

@@ -22,26 +22,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Scoring, TaskPlan};
+use longhaul_core::purse::PurseState;
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1::AttemptPhase;
-use tokio::sync::watch;
+use tokio::sync::{SemaphorePermit, watch};
 
 pub(crate) use control::{Control, Order, StopReason};
 pub(crate) use hooks::ENV_HOOK_LIMIT;
 
 use self::acting::Acting;
+use self::agent::{Access, Agent, Starting};
 use self::hooks::Hook;
 use self::layers::Layers;
-use self::record::Recorder;
+use self::record::{Recorder, Said};
+use crate::agents::caller::Leased;
 use crate::blobs::{BlobError, HeldTree};
 use crate::guard::watch_memory;
+use crate::model::{self, LeaseGate, Till};
 use crate::moment;
 use crate::sandbox::{Display, Sandbox, SandboxRequest};
-use crate::screen::RestRule;
+use crate::screen::{Frame, RestRule};
 use crate::session::actor::Shared;
 use crate::session::delivery::Progress;
 use crate::spool::Outbox;
@@ -54,13 +59,14 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 const CAUSE_WAIT: Duration = Duration::from_millis(700);
 
 /// Programs that a setup hook has started may still be coming up, with a splash screen that
-/// stands still while they read their files. Shorter than a caret's blink.
+/// stands still while they read their files: on a busy node with a fresh layer for more than
+/// twenty seconds (LibreOffice). Shorter than a caret's blink.
 const FIRST_REST: RestRule = RestRule {
     quiet: Duration::from_millis(450),
     first_change: Duration::from_millis(800),
-    working: Duration::from_secs(12),
+    working: Duration::from_secs(30),
     idle: Duration::from_millis(300),
-    limit: Duration::from_secs(15),
+    limit: Duration::from_secs(40),
     interval: Duration::from_millis(50),
 };
 
@@ -69,8 +75,14 @@ pub(crate) struct Attempt {
     pub(crate) lease: LeaseRef,
     /// The blob of the EpisodePlan.
     pub(crate) plan: Digest,
+    /// No cap on dollars holds for it.
+    pub(crate) uncapped: bool,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) control: Control,
+    /// Shut when the lease ends.
+    pub(crate) gate: Arc<LeaseGate>,
+    /// Its account at the gateway, once [`crate::model::open_account`] has opened it.
+    pub(crate) till: Till,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) shared: Arc<Shared>,
 }
@@ -89,6 +101,8 @@ struct Plans {
 struct Known {
     notes: Mutex<AttemptNotes>,
     sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
+    /// Of the agent, if it is somebody else's program.
+    agent_sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
     peak_memory_mib: AtomicU64,
 }
 
@@ -97,8 +111,11 @@ impl Known {
         change(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn take_sandbox(&self) -> Option<Arc<dyn Sandbox>> {
-        self.sandbox.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_sandboxes(&self) -> Vec<Arc<dyn Sandbox>> {
+        let take =
+            |sandbox: &Mutex<Option<Arc<dyn Sandbox>>>| sandbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // An agent first: it may still want something.
+        take(&self.agent_sandbox).into_iter().chain(take(&self.sandbox)).collect()
     }
 }
 
@@ -116,13 +133,15 @@ pub(crate) async fn run(attempt: Attempt) {
         },
     };
     let end = end.filter(|end| !matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted));
+    // Nothing is spent any more from here on, and all that was spent is known.
+    let purses = model::close_account(&attempt, end.is_none()).await;
     if end.is_none() {
         // The grace may be short: what was recorded goes out before the sandbox is cleaned up.
-        finish(&attempt, &known, end);
+        finish(&attempt, &known, end, &purses);
         release(&known, &scratch, &attempt.shared).await;
     } else {
         release(&known, &scratch, &attempt.shared).await;
-        finish(&attempt, &known, end);
+        finish(&attempt, &known, end, &purses);
     }
 }
 
@@ -164,28 +183,34 @@ async fn excused(found: Fault, shared: &Shared) -> Fault {
     found
 }
 
-fn finish(attempt: &Attempt, known: &Known, end: Option<AttemptEnd>) {
+fn finish(attempt: &Attempt, known: &Known, end: Option<AttemptEnd>, purses: &[(PurseKind, PurseState)]) {
     let mut notes = known.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
     notes.peak_memory_mib = known.peak_memory_mib.load(Ordering::Relaxed);
+    let escrow = &attempt.shared.escrow;
     let Some(end) = end else {
+        escrow.last_word(&attempt.outbox, purses);
         attempt.outbox.close();
         return;
     };
-    if let Err(error) = attempt.outbox.end(end, notes) {
+    if let Err(error) = attempt.outbox.end(end, notes, escrow.closed(attempt.lease, purses)) {
         tracing::error!(attempt = %attempt.lease.attempt, error = %crate::chain(&error), "an end cannot be recorded");
         attempt.outbox.close();
     }
 }
 
 async fn release(known: &Known, scratch: &Path, shared: &Shared) {
-    if let Some(sandbox) = known.take_sandbox() {
-        match tokio::time::timeout(STOP_LIMIT, sandbox.stop()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "a sandbox did not stop in order"),
-            Err(_) => sandbox.kill().await,
-        }
+    for sandbox in known.take_sandboxes() {
+        stop(sandbox.as_ref()).await;
     }
     remove_scratch(scratch, shared).await;
+}
+
+async fn stop(sandbox: &dyn Sandbox) {
+    match tokio::time::timeout(STOP_LIMIT, sandbox.stop()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "a sandbox did not stop in order"),
+        Err(_) => sandbox.kill().await,
+    }
 }
 
 /// Removes a folder of an attempt or of a layer's build.
@@ -218,12 +243,15 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     views.extend(views::tasks(&plans.env, Some((&plans.task, &plans.task_files)), scratch).await?);
     let request = SandboxRequest {
         id: attempt.name(),
+        env: Some(plans.env.name.clone()),
         layers: layers.stack.clone(),
         views,
         accounts: plans.env.accounts.clone(),
         net: plans.env.net,
     };
     let cpus = shared.cpus.take(plans.env.resources.cpu_millis);
+    // Closed never: who waits here starts in turn, or is stopped.
+    let starting = shared.starts.acquire().await.ok();
     let sandbox = shared.driver.start(request).await.map_err(|error| error.fault())?;
     *known.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
     sandbox.bind_cpus(cpus.cpus());
@@ -233,7 +261,7 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     tokio::pin!(guards);
     let early = tokio::select! {
         fault = &mut guards => return Err(Ending::Fault(fault)),
-        result = inside.run() => result,
+        result = inside.run(starting) => result,
     };
     match early {
         // What broke inside may be the sandbox's end, whose cause a guard knows.
@@ -274,11 +302,13 @@ struct Inside<'a> {
 }
 
 impl Inside<'_> {
-    async fn run(&self) -> Result<AttemptEnd, Ending> {
+    /// From the display to the end; `starting` is the place among those on their way up.
+    async fn run(&self, starting: Option<SemaphorePermit<'_>>) -> Result<AttemptEnd, Ending> {
         let Self { attempt, plans, .. } = self;
         let shared = &attempt.shared;
         let env = &plans.env;
         let display = self.sandbox.start_display(env.width, env.height).await.map_err(|error| error.fault())?;
+        drop(starting);
         if !self.layers.units.is_empty() {
             let units = self.layers.units.clone();
             // As at a boot, a service that fails does not keep the rest from coming up.
@@ -294,14 +324,11 @@ impl Inside<'_> {
             Recorder::new(Arc::clone(&attempt.outbox), Arc::clone(shared), self.scratch.join("episode"))?;
         self.setup(&recorder).await?;
         wait_for_lease(attempt).await?;
-        self.observe_first(display.as_ref(), &mut recorder).await?;
+        let first = self.observe_first(display.as_ref(), &mut recorder).await?;
         self.known.note(|notes| notes.setup_time = moment::since(start));
 
         attempt.tell(AttemptPhase::Acting);
-        let agent = agent::Agent::start(&plans.episode.agent, &shared.blobs).await?;
-        let acting = Acting { attempt, display: display.as_ref(), budget: plans.episode.budget };
-        let (ended_by, acting_time) = acting.run(agent, &mut recorder).await?;
-        self.known.note(|notes| notes.acting_time = acting_time);
+        let ended_by = self.act(display.as_ref(), first, &mut recorder).await?;
 
         let start = moment::now();
         attempt.tell(AttemptPhase::Export);
@@ -359,9 +386,58 @@ impl Inside<'_> {
         Ok(())
     }
 
-    async fn observe_first(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<(), Ending> {
+    async fn observe_first(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<Frame, Ending> {
         let stepped = display.step(Vec::new(), FIRST_REST).await.map_err(|error| error.fault())?;
-        Ok(recorder.step(None, stepped, longhaul_core::time::Millis(0)).await?)
+        let frame = stepped.frame.clone();
+        recorder.step(None, stepped, longhaul_core::time::Millis(0), Said::default()).await?;
+        Ok(frame)
+    }
+
+    /// The agent's part, and the end of its program, if it has one.
+    async fn act(&self, display: &dyn Display, first: Frame, recorder: &mut Recorder) -> Result<EndedBy, Ending> {
+        let Plans { episode, task, .. } = self.plans;
+        let attempt = self.attempt;
+        let access = self.access().await?;
+        let mut agent = Agent::start(Starting {
+            episode,
+            task,
+            screen: first.screenshot,
+            access: access.as_ref(),
+            shared: &attempt.shared,
+            id: format!("{}-agent", attempt.name()),
+            scratch: self.scratch.join("agent"),
+            keep: &self.known.agent_sandbox,
+        })
+        .await?;
+        let acting =
+            Acting { attempt, known: self.known, display, episode, task: &task.description, access: access.as_ref() };
+        let ended = acting.run(&mut agent, first, recorder).await;
+        if let Some(access) = &access {
+            self.known.note(|notes| {
+                notes.calls = access.caller.totals();
+                notes.warnings.extend(access.caller.warnings());
+            });
+        }
+        let log = agent.finish(ended.as_ref().ok().copied()).await;
+        if let Some(log) = log.filter(|log| !log.is_empty()) {
+            recorder.log("agent", log.as_bytes())?;
+        }
+        let sandbox = self.known.agent_sandbox.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sandbox) = sandbox {
+            stop(sandbox.as_ref()).await;
+        }
+        ended
+    }
+
+    /// The attempt's way to models, if its plan names any.
+    async fn access(&self) -> Result<Option<Access>, Fault> {
+        let (attempt, episode) = (self.attempt, &self.plans.episode);
+        let Some(digest) = episode.gateway else { return Ok(None) };
+        let plan = attempt.shared.blobs.get_json(digest, "a gateway plan").await.map_err(|error| blob_fault(&error))?;
+        let plan = Arc::new(plan);
+        let (account, token) = model::open_account(attempt, episode, Arc::clone(&plan));
+        let caller = Arc::new(Leased::new(account, Arc::clone(&attempt.gate), attempt.shared.config.park_limit));
+        Ok(Some(Access { caller, token, plan }))
     }
 
     /// The export hook, and the screen after it. The inner error is why nothing can be verified.
@@ -414,7 +490,7 @@ impl Inside<'_> {
             limit: shared.config.verify_limit,
             scratch: &self.scratch.join("verify"),
         };
-        let verification = verify::verify(job, shared.driver.as_ref(), self.sandbox).await;
+        let verification = verify::verify(job, shared.driver.as_ref(), &shared.starts, self.sandbox).await;
         if !verification.log.is_empty() {
             recorder.log("verifier", verification.log.as_bytes())?;
         }

@@ -23,7 +23,7 @@ pub(super) fn check(env: &EnvPlan, kind: LayerKind, key: Digest, content: Option
     match (kind, content) {
         _ if *wanted == key && content == Some(*bytes) => Ok(()),
         (LayerKind::Base, _) => {
-            wrong(format!("its image is {bytes}, this worker's is {key}: name that image with --base"))
+            wrong(format!("its image is {bytes}, this worker's is {key}: name that image with --base or base.envs"))
         }
         _ if *wanted != key => wrong(format!(
             "its key was {wanted}, here it is {key}: another base image, architecture or stacking file system"

@@ -26,6 +26,17 @@ const LOG_LIMIT: usize = 1024 * 1024;
 /// The most bytes of a step's record: a message of a session holds 4 MB.
 const MAX_STEP: usize = 3 * 1024 * 1024;
 
+/// What goes with an answer: where it came from, and what was said to its agent.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The numbers of the model calls.
+    pub(crate) calls: Vec<u32>,
+    /// What somebody else than the agent said to it before.
+    pub(crate) told: Option<String>,
+    /// What of it could not be read.
+    pub(crate) unreadable: Vec<String>,
+}
+
 /// The folder of one trajectory, in the layout that verifiers expect, and the outbox.
 pub(crate) struct Recorder {
     outbox: Arc<Outbox>,
@@ -71,6 +82,7 @@ impl Recorder {
         answer: Option<Answer>,
         stepped: Stepped,
         agent_time: Millis,
+        said: Said,
     ) -> Result<(), Fault> {
         let number = self.outbox.steps();
         self.keep_frame(number, &stepped.frame)?;
@@ -88,6 +100,9 @@ impl Recorder {
                 rest: millis(stepped.rest.waited),
                 capture: millis(stepped.capture),
             },
+            calls: said.calls,
+            told: said.told,
+            unreadable: said.unreadable,
         };
         let size = serde_json::to_vec(&record).map_or(usize::MAX, |bytes| bytes.len());
         if size > MAX_STEP {

@@ -11,23 +11,25 @@ use std::sync::Arc;
 use longhaul_apptainer::client::ClientError;
 use longhaul_apptainer::identity::{self, ProcessIdentity};
 use longhaul_apptainer::layers::build::{self, BuildError, BuildRequest};
-use longhaul_apptainer::layers::{LayerContent, LayerGuard, LayerInput, LayerStore, StoreError};
-use longhaul_apptainer::{Apptainer, BaseDefinition, Bind, Network, accounts, base, command, filesystem, janitor};
+use longhaul_apptainer::layers::{LayerContent, LayerGuard, LayerInput, LayerManifest, LayerStore, StoreError};
+use longhaul_apptainer::{Apptainer, Bind, Network, accounts, command, filesystem, janitor};
 use longhaul_apptainer::{Sandbox as Container, SandboxError as ContainerError, SandboxSpec};
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::{CommandSpec, DisplayState, HelperFailure, ProcessInfo};
-use longhaul_core::plan::{EnvPlan, LayerKind};
+use longhaul_core::plan::{EnvPlan, LAYER_FORMAT, LayerKind};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::sync::RwLock;
 
+use super::bases::Bases;
 use super::program::Program;
 use super::{
     CommandResult, Display, Driver, LayerBasis, LayerRequest, Pending, ReadyLayer, Sandbox, SandboxError,
     SandboxRequest, View,
 };
+use crate::carry::CarriedLayer;
 use crate::config::WorkerConfig;
 use crate::episode::ENV_HOOK_LIMIT;
 use crate::moment;
@@ -44,11 +46,10 @@ const EMPTIED: &str = "/mnt";
 #[derive(Debug)]
 pub struct ContainerDriver {
     apptainer: Apptainer,
-    image: PathBuf,
+    bases: Bases,
     layers: LayerStore,
     helper: Program,
     scratch: PathBuf,
-    basis: LayerBasis,
 }
 
 impl ContainerDriver {
@@ -62,12 +63,7 @@ impl ContainerDriver {
         fs::create_dir_all(&config.scratch).map_err(|error| unfit(&error))?;
         filesystem::fit_for_tops(&config.scratch).map_err(|error| unfit(&error))?;
         let apptainer = Apptainer::detect().await.map_err(|error| unfit(&error))?;
-        let images = config.layers.join("images");
-        let definition = BaseDefinition::Sif(config.image.clone());
-        let image =
-            base::ensure(&apptainer, &definition, &images, &config.scratch).await.map_err(|error| unfit(&error))?;
-        let overlay_driver =
-            apptainer.overlay_driver(&image.path, &config.scratch).await.map_err(|error| unfit(&error))?;
+        let bases = Bases::open(&apptainer, config).await.map_err(|error| unfit(&error))?;
         let copies = config.scratch.join("cache").join("layers");
         let local = (!same_device(&config.layers, &config.scratch)).then_some(copies.as_path());
         let layers = LayerStore::open(&config.layers, local).map_err(|error| unfit(&error))?;
@@ -76,14 +72,13 @@ impl ContainerDriver {
             .await
             .map_err(|error| unfit(&error))?
             .map_err(|error| SandboxError::Unfit(format!("this program cannot be kept on the node's disk: {error}")))?;
-        let basis = LayerBasis { base: image.content, arch: base::ARCH.to_owned(), overlay_driver };
-        Ok(Self { apptainer, image: image.path, layers, helper, scratch: config.scratch.clone(), basis })
+        Ok(Self { apptainer, bases, layers, helper, scratch: config.scratch.clone() })
     }
 
-    fn spec(&self, id: String, layers: &[ReadyLayer], views: &[View], net: bool) -> SandboxSpec {
+    fn spec(&self, image: &Path, id: String, layers: &[ReadyLayer], views: &[View], net: bool) -> SandboxSpec {
         SandboxSpec {
             id,
-            image: self.image.clone(),
+            image: image.to_owned(),
             layers: layers.iter().filter_map(layer_file).collect(),
             scratch: self.scratch.clone(),
             binds: views.iter().map(bind).collect(),
@@ -105,6 +100,30 @@ impl ContainerDriver {
         }
     }
 
+    /// Takes a layer of another node, if it is one that fits here.
+    async fn take(&self, kind: LayerKind, layer: CarriedLayer) -> Result<(), SandboxError> {
+        let unfit = |message: String| SandboxError::Layer {
+            kind,
+            of: layer.key.short(),
+            message: format!("what the coordinator carried does not fit: {message}"),
+            log_tail: None,
+        };
+        let manifest: LayerManifest =
+            serde_json::from_slice(&layer.manifest_json).map_err(|error| unfit(error.to_string()))?;
+        let basis = &self.bases.usual().basis;
+        let fits = manifest.key == layer.key
+            && manifest.kind == kind
+            && manifest.format == LAYER_FORMAT
+            && manifest.arch == basis.arch
+            && manifest.overlay_driver == basis.overlay_driver;
+        if !fits {
+            return Err(unfit(format!("its manifest is of {} in format {}", manifest.key, manifest.format)));
+        }
+        let file = layer.file.as_ref().map(|(path, _)| path.as_path());
+        self.layers.publish(&manifest, file).await.map_err(|error| store_error(kind, &layer.key, &error))?;
+        Ok(())
+    }
+
     async fn build(&self, request: LayerRequest) -> Result<ReadyLayer, SandboxError> {
         let LayerRequest { kind, key, env, views, parents, hook_env, .. } = request;
         let hook = match kind {
@@ -120,11 +139,13 @@ impl ContainerDriver {
         };
         let hook = hook.ok_or_else(|| failed("the env has no hook for it".to_owned(), None))?;
         let id = format!("layer-{}-{}", key.short(), std::process::id());
-        let mut sandbox = self.spec(id, &parents, &views, env.net);
+        let base = self.bases.of(&env.name).await?;
+        let basis = &base.basis;
+        let mut sandbox = self.spec(&base.image, id, &parents, &views, env.net);
         if env.net {
             sandbox.env = hook_env;
         }
-        let parent = parents.last().map_or(self.basis.base, |layer| layer.key);
+        let parent = parents.last().map_or(basis.base, |layer| layer.key);
         let build = BuildRequest {
             key,
             env: env.name.clone(),
@@ -132,9 +153,9 @@ impl ContainerDriver {
             limit: ENV_HOOK_LIMIT,
             policy: env.hook_policy,
             accounts: env.accounts.clone(),
-            parents: std::iter::once(self.basis.base).chain(parents.iter().map(|layer| layer.key)).collect(),
-            overlay_driver: self.basis.overlay_driver.clone(),
-            inputs: layer_inputs(kind, &parent, &self.basis, &env),
+            parents: std::iter::once(basis.base).chain(parents.iter().map(|layer| layer.key)).collect(),
+            overlay_driver: basis.overlay_driver.clone(),
+            inputs: layer_inputs(kind, &parent, basis, &env),
             units: parents.iter().flat_map(|layer| layer.units.clone()).collect(),
             screen: (env.width, env.height),
             sandbox,
@@ -173,7 +194,7 @@ impl ContainerDriver {
             return Ok(());
         }
         let plan = command::ExecPlan {
-            image: self.image.clone(),
+            image: self.bases.usual().image.clone(),
             binds: vec![Bind { source: folder.to_owned(), target: EMPTIED.into(), writable: true }],
             userns: nix::unistd::geteuid().is_root(),
             argv: ["find", EMPTIED, "-xdev", "-mindepth", "1", "-delete"].map(str::to_owned).into(),
@@ -191,7 +212,11 @@ impl ContainerDriver {
     }
 
     async fn start_container(&self, request: SandboxRequest) -> Result<Arc<dyn Sandbox>, SandboxError> {
-        let spec = self.spec(request.id, &request.layers, &request.views, request.net);
+        let base = match &request.env {
+            Some(env) => self.bases.of(env).await?,
+            None => self.bases.usual(),
+        };
+        let spec = self.spec(&base.image, request.id, &request.layers, &request.views, request.net);
         let container = Container::start(&self.apptainer, spec).await.map_err(|error| container_error(&error, ""))?;
         let pid = container.identity().pid;
         prefer_for_oom(pid);
@@ -210,12 +235,21 @@ impl ContainerDriver {
 }
 
 impl Driver for ContainerDriver {
-    fn basis(&self) -> LayerBasis {
-        self.basis.clone()
+    fn basis<'a>(&'a self, env: &'a str) -> Pending<'a, Result<LayerBasis, SandboxError>> {
+        Box::pin(async move { Ok(self.bases.of(env).await?.basis.clone()) })
     }
 
     fn find_layer(&self, kind: LayerKind, key: Digest) -> Pending<'_, Result<Option<ReadyLayer>, SandboxError>> {
         Box::pin(self.find(kind, key))
+    }
+
+    fn carry_layer(&self, layer: &ReadyLayer) -> Pending<'_, Result<Option<CarriedLayer>, SandboxError>> {
+        let carried = carried(layer);
+        Box::pin(async { carried })
+    }
+
+    fn take_layer(&self, kind: LayerKind, layer: CarriedLayer) -> Pending<'_, Result<(), SandboxError>> {
+        Box::pin(self.take(kind, layer))
     }
 
     fn build_layer(&self, request: LayerRequest) -> Pending<'_, Result<ReadyLayer, SandboxError>> {
@@ -232,7 +266,7 @@ impl Driver for ContainerDriver {
 
     fn clean(&self) -> Pending<'_, Result<(), SandboxError>> {
         Box::pin(async {
-            let cleared = janitor::clean(&self.apptainer, &self.image, &self.scratch)
+            let cleared = janitor::clean(&self.apptainer, &self.bases.usual().image, &self.scratch)
                 .await
                 .map_err(|error| SandboxError::Failed(crate::chain(&error)))?;
             for folder in &cleared.removed {
@@ -244,6 +278,15 @@ impl Driver for ContainerDriver {
             Ok(())
         })
     }
+}
+
+/// What of a layer is carried to other nodes.
+fn carried(layer: &ReadyLayer) -> Result<Option<CarriedLayer>, SandboxError> {
+    let Some(guard) = layer.handle.downcast_ref::<LayerGuard>() else { return Ok(None) };
+    let manifest_json = serde_json::to_vec(&guard.manifest)
+        .map_err(|error| SandboxError::Failed(format!("the manifest of layer {}: {error}", layer.key)))?;
+    let file = guard.path().map(|path| (path.to_owned(), guard.manifest.bytes()));
+    Ok(Some(CarriedLayer { key: layer.key, content: layer.content, manifest_json, file }))
 }
 
 /// A container as a sandbox.
@@ -347,7 +390,7 @@ impl Sandbox for Rootless {
     fn memory_mib(&self) -> Pending<'_, Result<u64, SandboxError>> {
         let pid = self.pid;
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || identity::memory_mib(&identity::tree(pid)))
+            tokio::task::spawn_blocking(move || identity::memory_mib(&identity::descendants(pid)))
                 .await
                 .map_err(|error| SandboxError::Failed(error.to_string()))
         })
@@ -491,7 +534,7 @@ fn disk_error(path: &Path, error: &std::io::Error) -> SandboxError {
     SandboxError::Disk(format!("{}: {error}", path.display()))
 }
 
-fn is_full(message: &str) -> bool {
+pub(super) fn is_full(message: &str) -> bool {
     message.contains("No space left") || message.contains("quota exceeded")
 }
 

@@ -5,6 +5,7 @@
 //! ([`container::ContainerDriver`]) is the first driver; nothing above this module knows
 //! which one it has, so the traits are object-safe and their futures are boxed.
 
+mod bases;
 pub mod container;
 mod program;
 
@@ -20,6 +21,7 @@ use longhaul_core::outcome::{Fault, FaultClass};
 use longhaul_core::plan::{AccountPlan, EnvPlan, LayerKind};
 use serde_json::Value;
 
+use crate::carry::CarriedLayer;
 use crate::screen::{RestRule, Stepped};
 
 /// A boxed future of the traits below.
@@ -154,6 +156,8 @@ pub struct LayerRequest {
 pub struct SandboxRequest {
     /// A name that no other live sandbox of the node has.
     pub id: String,
+    /// The env whose base image it stands on; the usual one if it is none's.
+    pub env: Option<String>,
     /// The layers over the base, lowest first.
     pub layers: Vec<ReadyLayer>,
     /// The folders that are seen inside.
@@ -212,10 +216,22 @@ pub trait Sandbox: Send + Sync {
 
 /// What finds and builds layers, and starts sandboxes.
 pub trait Driver: Send + Sync {
-    /// What the keys of its layers depend on.
-    fn basis(&self) -> LayerBasis;
+    /// What the keys of an env's layers depend on; the base image that it stands on is made
+    /// if it is not there.
+    fn basis<'a>(&'a self, env: &'a str) -> Pending<'a, Result<LayerBasis, SandboxError>>;
     /// The layer of this key, verified and held, if it is there.
     fn find_layer(&self, kind: LayerKind, key: Digest) -> Pending<'_, Result<Option<ReadyLayer>, SandboxError>>;
+    /// A layer's manifest and file, so that another node can be given them; none if this
+    /// driver's layers stay where they are.
+    fn carry_layer(&self, layer: &ReadyLayer) -> Pending<'_, Result<Option<CarriedLayer>, SandboxError>> {
+        let _ = layer;
+        Box::pin(async { Ok(None) })
+    }
+    /// Takes a layer that another node has built; its file is moved.
+    fn take_layer(&self, kind: LayerKind, layer: CarriedLayer) -> Pending<'_, Result<(), SandboxError>> {
+        let _ = (kind, layer);
+        Box::pin(async { Ok(()) })
+    }
     /// Builds and publishes a layer.
     fn build_layer(&self, request: LayerRequest) -> Pending<'_, Result<ReadyLayer, SandboxError>>;
     /// Starts a sandbox.

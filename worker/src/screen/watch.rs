@@ -17,8 +17,9 @@ use super::rest::{Next, Rest, RestRule, Waiting};
 
 const WATCHING: &str = "waiting for the screen to rest";
 
-/// How often the whole frame is looked at where the server does not say what was drawn.
-const BLIND_INTERVAL: Duration = Duration::from_millis(50);
+/// How often the whole frame is looked at where the server does not say what was drawn: a
+/// frame is fetched for each look, so the looks are few.
+const BLIND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What tells us of changes.
 #[derive(Debug)]
@@ -83,11 +84,14 @@ impl Watch {
             Self::Damage { .. } => rule.interval,
             Self::Blind => rule.interval.max(BLIND_INTERVAL),
         };
+        let mut frames = Frames { interval, next: Instant::now() };
         loop {
             let looked = Instant::now();
             // Looking also asks for the next notice: the server sends one only when
             // something is drawn after nothing was left to report.
-            if self.look(link, capture)? {
+            let is_cheap = matches!(self, Self::Damage { .. });
+            let is_due = is_cheap || frames.is_due(looked, matches!(waiting.decide(looked), Next::Over(_)));
+            if is_due && self.look(link, capture)? {
                 waiting.changed(Instant::now());
             }
             if waiting.minds_work(Instant::now()) && works() {
@@ -96,15 +100,36 @@ impl Watch {
             match waiting.decide(Instant::now()) {
                 Next::Over(rest) => return Ok(rest),
                 Next::Until(deadline) => {
-                    match self {
-                        Self::Damage { .. } => wait_for_notice(link, deadline)?,
-                        Self::Blind => {}
-                    }
-                    let next_look = (looked + interval).min(deadline);
+                    let next_look = match self {
+                        Self::Damage { .. } => {
+                            wait_for_notice(link, deadline)?;
+                            (looked + interval).min(deadline)
+                        }
+                        Self::Blind => frames.next.min(deadline),
+                    };
                     std::thread::sleep(next_look.saturating_duration_since(Instant::now()));
                 }
             }
         }
+    }
+}
+
+/// When a whole frame is fetched: once in an interval, however often it matters what works
+/// inside, and at the end, so that what is taken for rest was seen to rest.
+#[derive(Debug)]
+struct Frames {
+    interval: Duration,
+    next: Instant,
+}
+
+impl Frames {
+    /// Whether one is fetched now; `is_over` says that nothing else is waited for.
+    fn is_due(&mut self, now: Instant, is_over: bool) -> bool {
+        let due = is_over || now >= self.next;
+        if due {
+            self.next = now + self.interval;
+        }
+        due
     }
 }
 
@@ -116,4 +141,32 @@ fn wait_for_notice(link: &Link, deadline: Instant) -> Result<(), ScreenError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_damage_few_frames_are_fetched_and_the_last_one_is_what_rested() {
+        let start = Instant::now();
+        let rule = RestRule::STEP;
+        let waiting = Waiting::new(rule, start);
+        let mut frames = Frames { interval: BLIND_INTERVAL, next: start };
+        let (mut fetched, mut looks, mut now) = (Vec::new(), 0, start);
+        // A program works inside all the time: near the end it is looked for every 25 ms.
+        loop {
+            let over = matches!(waiting.decide(now), Next::Over(_));
+            looks += 1;
+            if frames.is_due(now, over) {
+                fetched.push(now.duration_since(start).as_millis());
+            }
+            match waiting.decide(now) {
+                Next::Over(_) => break,
+                Next::Until(deadline) => now = frames.next.min(deadline),
+            }
+        }
+        assert_eq!(fetched, [0, 100, 200, 300, 350]);
+        assert!(looks > fetched.len(), "what works inside is looked at more often: {looks}");
+    }
 }

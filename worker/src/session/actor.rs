@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_proto::convert::{self, ConvertError, LeaseRef};
+use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
-use longhaul_proto::{PROTOCOL_VERSION, v1};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -18,28 +18,25 @@ use tokio_util::task::TaskTracker;
 
 use super::desk::LayerDesk;
 use super::dial::{self, LinkEvent, Welcomed};
-use super::{Transport, Uplink, transport, up};
+use super::escrow::EscrowDesk;
+use super::{HEARTBEAT, Introduction, REDIAL, Transport, Uplink, transport, up};
 use crate::backoff;
 use crate::blobs::{BlobCache, BlobClient};
+use crate::carry::Carrier;
 use crate::config::{Endpoint, WorkerConfig};
 use crate::episode::{Order, StopReason};
 use crate::error::WorkerError;
 use crate::guard::{CpuShares, Node};
 use crate::home::Home;
 use crate::lease::{LeaseClock, Standing};
+use crate::model::{LeaseGate, Models};
 use crate::moment;
 use crate::sandbox::Driver;
 use crate::shutdown::{Shutdown, Urgency};
 use crate::spool::{Meter, Outbox};
 
-/// Until the coordinator says otherwise.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// The first and the longest wait before the coordinator is dialled again.
-const REDIAL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
-
-/// How long a node without room for attempts waits before it looks again.
-const DISK_WAIT: Duration = Duration::from_secs(10);
+/// How soon a heartbeat follows the last word on an attempt's money when the worker leaves.
+const LAST_WORD_WAIT: Duration = Duration::from_millis(200);
 
 /// How long the coordinator gets to hear the goodbye.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
@@ -48,6 +45,8 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
 struct Live {
     control: watch::Sender<Order>,
     outbox: Arc<Outbox>,
+    /// Shut when the lease ends: no model is called then.
+    gate: Arc<LeaseGate>,
     refusals: u32,
 }
 
@@ -56,11 +55,18 @@ pub(crate) struct Shared {
     pub(crate) config: WorkerConfig,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) blobs: BlobClient,
+    /// Carries layers through the coordinator, where nodes have no layer folder in common.
+    pub(crate) carrier: Option<Carrier>,
     pub(crate) desk: LayerDesk,
+    pub(crate) escrow: EscrowDesk,
+    pub(crate) models: Models,
     pub(crate) link: super::Link,
     pub(crate) meter: Meter,
     pub(crate) node: Node,
     pub(crate) cpus: CpuShares,
+    /// How many sandboxes may be on their way up at once: all attempts that waited for one layer
+    /// would start together, and more at once than a node bears fail at random.
+    pub(crate) starts: Semaphore,
     pub(crate) shutdown: Shutdown,
     pub(crate) attempts: std::path::PathBuf,
     /// Layer builds, which outlive the attempt that began them, but not the worker.
@@ -120,11 +126,15 @@ pub(crate) async fn run(
     let grace = config.grace;
     let shared = Shared {
         blobs: BlobClient::new(transport.clone(), cache),
+        carrier: config.carry_layers.then(|| Carrier::new(transport.clone())),
         desk: LayerDesk::new(link_receiver.clone()),
+        escrow: EscrowDesk::new(link_receiver.clone()),
+        models: Models::new(&config).map_err(WorkerError::Gateway)?,
         link: link_receiver,
         meter: Meter::default(),
         node,
         cpus: CpuShares::own(),
+        starts: Semaphore::new(config.limits.starts.max(1)),
         shutdown: shutdown.clone(),
         attempts: home.attempts.clone(),
         builds: TaskTracker::new(),
@@ -217,13 +227,18 @@ impl Actor {
     fn on_time(&mut self) {
         while self.tasks.try_join_next().is_some() {}
         let now = Instant::now();
+        if self.leaving
+            && self.shared.escrow.owes()
+            && let Some(session) = &mut self.session
+        {
+            // The last word on money is known to be heard by the answer to a heartbeat.
+            session.next_heartbeat = session.next_heartbeat.min(now + LAST_WORD_WAIT);
+        }
         if self.live.is_empty() && self.session.is_some() {
             // What was recorded is delivered, and nothing is left to be renewed: the leases go back
-            // now, sandboxes are ended meanwhile. From a node without room nothing is offered.
+            // now, sandboxes are ended meanwhile.
             if self.leaving {
                 self.say_goodbye("told to stop");
-            } else if let Some(trouble) = self.shared.node.disk_trouble() {
-                self.say_goodbye(&trouble);
             }
         }
         if self.redial_at.is_some_and(|at| now >= at) {
@@ -242,10 +257,11 @@ impl Actor {
     fn enforce(&self) {
         let now = moment::now();
         for (lease, live) in &self.live {
-            let wanted = match self.clock.standing(lease, now) {
-                Standing::Held { .. } => Order::Go,
-                Standing::Over | Standing::Unknown => Order::Park,
+            let (wanted, until) = match self.clock.standing(lease, now) {
+                Standing::Held { until } => (Order::Go, Some(until)),
+                Standing::Over | Standing::Unknown => (Order::Park, None),
             };
+            live.gate.set(until.filter(|_| !matches!(*live.control.borrow(), Order::Stop(_))));
             live.control.send_if_modified(|order| {
                 let change = !matches!(order, Order::Stop(_)) && *order != wanted;
                 if change {
@@ -259,17 +275,9 @@ impl Actor {
 
     fn redial(&mut self) {
         self.redial_at = None;
-        if self.live.is_empty() {
-            if self.leaving {
-                return;
-            }
-            if let Some(trouble) = self.shared.node.disk_trouble() {
-                tracing::warn!(trouble, "no lease is asked for");
-                self.redial_at = Some(Instant::now() + DISK_WAIT);
-                return;
-            }
+        if !(self.live.is_empty() && self.leaving) {
+            self.dial();
         }
-        self.dial();
     }
 
     /// Gives back what is held and ends the session: the coordinator counts no lease after it.
@@ -284,27 +292,16 @@ impl Actor {
         self.link.send_replace(None);
         // The dialling task sends what is queued and ends when the coordinator closes the session.
         self.generation += 1;
-        self.redial_at = Some(Instant::now() + DISK_WAIT);
+        self.redial_at = None;
     }
 
     fn dial(&mut self) {
         self.generation += 1;
         let capacity = self.shared.node.capacity();
         let config = &self.shared.config;
-        let hello = v1::Hello {
-            protocol_version: PROTOCOL_VERSION,
-            worker_id: config.id.to_string(),
-            hostname: config.hostname.clone(),
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            cpu_millis: capacity.cpu_millis,
-            memory_mib: capacity.memory_mib,
-            gpus: capacity.gpus,
-            max_slots: capacity.max_slots,
-            live: self.refs(),
-            slurm_job_id: config.slurm_job_id.clone().unwrap_or_default(),
-            allocation: config.allocation.clone(),
-        };
+        // From a node without room nothing is offered, and that is said.
+        let unfit = self.shared.node.disk_trouble().unwrap_or_default();
+        let hello = Introduction { config, capacity, live: self.refs(), unfit, preparing: false }.hello();
         let task = dial::run(self.transport.clone(), hello, self.generation, self.events.clone());
         self.dialling = Some(self.tasks.spawn(task));
     }
@@ -364,8 +361,10 @@ impl Actor {
         let now = Instant::now();
         self.session =
             Some(Session { urgent, heartbeat, next_heartbeat: now, sequence: 0, silent_at: now + patience, patience });
+        self.shared.models.new_session();
         self.link.send_replace(Some(uplink));
         self.shared.desk.hand_over();
+        self.shared.escrow.hand_over();
         self.enforce();
     }
 
@@ -377,6 +376,11 @@ impl Actor {
         let Some(session) = &mut self.session else { return };
         session.sequence += 1;
         self.shared.desk.before_heartbeat(session.sequence);
+        self.shared.escrow.before_heartbeat(session.sequence);
+        for word in self.shared.models.words() {
+            // Full only if the session hangs; the next word says more.
+            let _ = session.urgent.try_send(up(Up::EndpointWord(word)));
+        }
         session.next_heartbeat = Instant::now() + session.heartbeat;
         let message = v1::Heartbeat {
             sequence: session.sequence,
@@ -385,6 +389,7 @@ impl Actor {
             memory_free_mib: memory,
             disk_free_mib: disk,
             unfit: node.disk_trouble().unwrap_or_default(),
+            shares: self.shared.models.shares(),
         };
         let now = moment::now();
         // Full only if the session hangs; then the silence ends it.
@@ -400,6 +405,7 @@ impl Actor {
                 let renewed = ack.renewed.iter().filter_map(|wire| LeaseRef::try_from(wire).ok());
                 self.clock.heartbeat_answered(ack.sequence, renewed);
                 self.shared.desk.heartbeat_answered(ack.sequence);
+                self.shared.escrow.heartbeat_answered(ack.sequence);
                 if let Some(session) = &mut self.session {
                     session.silent_at = Instant::now() + session.patience;
                 }
@@ -407,7 +413,7 @@ impl Actor {
             }
             Down::Lease(lease) => {
                 let plan = convert::digest("plan", &lease.plan)?;
-                self.on_lease(convert::lease(lease.attempt.as_ref())?, plan);
+                self.on_lease(convert::lease(lease.attempt.as_ref())?, plan, lease.uncapped);
             }
             Down::Revoke(revoke) => {
                 let lease = convert::lease(revoke.attempt.as_ref())?;
@@ -425,8 +431,26 @@ impl Actor {
             }
             Down::EndAck(ack) => {
                 let lease = convert::lease(ack.attempt.as_ref())?;
-                self.on_end_ack(&lease, ack.accepted, ack.resend_from);
+                self.on_end_ack(&lease, ack.accepted, (ack.resend_from, ack.resend_calls_from));
             }
+            Down::CallAck(ack) => {
+                let lease = convert::lease(ack.attempt.as_ref())?;
+                if let Some(outbox) = self.outbox(&lease) {
+                    outbox.call_acknowledged(ack.number);
+                }
+            }
+            Down::EscrowAnswer(answer) => {
+                if let Some(granted) = self.shared.escrow.answered(&answer)?
+                    && let Some(outbox) = self.outbox(&granted.lease)
+                    && let Err(error) = outbox.granted(granted.purse, granted.granted)
+                {
+                    // Escrow at the coordinator is what counts; this only says it sooner after a crash.
+                    tracing::warn!(error = %crate::chain(&error), "a grant was not written down");
+                }
+            }
+            Down::EscrowRecall(recall) => self.shared.escrow.recall(&recall)?,
+            Down::Secrets(secrets) => self.shared.models.keep_secrets(secrets),
+            Down::EndpointShares(shares) => self.shared.models.keep_shares(shares),
             Down::LayerAnswer(answer) => self.shared.desk.answered(&answer)?,
             Down::Drain(drain) => {
                 tracing::info!(reason = drain.reason, "told to take no more leases");

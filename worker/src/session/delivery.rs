@@ -88,29 +88,37 @@ async fn deliver(outbox: &Outbox, blobs: &BlobClient, uplink: &Uplink) -> Result
 
 async fn send(outgoing: &Outgoing, lease: LeaseRef, uplink: &Uplink) -> Result<(), DeliveryError> {
     for record in &outgoing.records {
-        let message = wire(record, lease)?;
+        let Some(message) = wire(record, lease)? else { continue };
         uplink.bulk.send(up(message)).await.map_err(|_| DeliveryError::Lost)?;
     }
     Ok(())
 }
 
-fn wire(record: &Record, lease: LeaseRef) -> Result<Message, ConvertError> {
+/// A record as it goes out; nothing for one that stays here.
+fn wire(record: &Record, lease: LeaseRef) -> Result<Option<Message>, ConvertError> {
     let attempt = Some(v1::AttemptRef::from(lease));
-    Ok(match record {
+    Ok(Some(match record {
         Record::Step { number, json, .. } => {
             Message::Step(v1::StepReport { attempt, number: *number, record_json: json.clone().into_bytes().into() })
+        }
+        Record::Call(call) => {
+            let record_json = call.json.clone().into_bytes().into();
+            Message::Call(v1::CallReport { attempt, number: call.number, record_json })
         }
         Record::Log { name, blob } => {
             Message::Log(v1::AttemptLog { attempt, name: name.clone(), blob: convert::digest_bytes(blob).into() })
         }
-        Record::End { end, notes, steps, last_step } => Message::Ended(v1::AttemptEnded {
+        Record::Reserved(_) | Record::Granted { .. } => return Ok(None),
+        Record::End { end, notes, steps, last_step, calls, purses } => Message::Ended(v1::AttemptEnded {
             attempt,
             end_json: convert::to_json("end_json", end)?.into(),
             steps: *steps,
             last_step_digest: last_step.as_ref().map(convert::digest_bytes).unwrap_or_default().into(),
             notes_json: convert::to_json("notes_json", notes)?.into(),
+            calls: *calls,
+            purses: purses.iter().map(|(kind, state)| convert::purse(*kind, state)).collect(),
         }),
-    })
+    }))
 }
 
 async fn next_progress(progress: &mut Option<watch::Receiver<Progress>>) -> Progress {

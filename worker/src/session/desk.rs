@@ -25,7 +25,7 @@ pub(crate) enum Answer {
     /// Build it and report.
     Build,
     /// It is there; or was, when it was last heard of.
-    Ready,
+    Ready(Digest),
     /// It was tried and failed.
     Failed(Fault),
 }
@@ -157,7 +157,7 @@ impl LayerDesk {
         let answer = match convert::required("answer", wire.answer.as_ref())? {
             Wire::Wait(_) => return Ok(()),
             Wire::Build(_) => Answer::Build,
-            Wire::Ready(_) => Answer::Ready,
+            Wire::Ready(info) => Answer::Ready(convert::digest("content", &info.content)?),
             Wire::FailedFaultJson(json) => Answer::Failed(convert::from_json("failed_fault_json", json)?),
         };
         if let Some(sender) = self.keys().get(&key).and_then(|key| key.answer.as_ref()) {

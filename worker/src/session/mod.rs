@@ -5,6 +5,8 @@ pub(crate) mod actor;
 pub(crate) mod delivery;
 pub(crate) mod desk;
 pub(crate) mod dial;
+pub(crate) mod escrow;
+pub(crate) mod prepare;
 
 use std::io;
 use std::path::Path;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use longhaul_proto::access::{Access, Address};
-use longhaul_proto::v1;
+use longhaul_proto::{PROTOCOL_VERSION, v1};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tonic::metadata::{Ascii, MetadataValue};
@@ -22,11 +24,52 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
-use crate::config::Endpoint;
+use crate::config::{Endpoint, WorkerConfig};
 use crate::error::WorkerError;
+use crate::guard::NodeCapacity;
 
 /// How long a connection may take to come about.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Until the coordinator says otherwise.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The first and the longest wait before the coordinator is dialled again.
+pub(crate) const REDIAL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
+
+/// What a worker says when it says hello.
+pub(crate) struct Introduction<'a> {
+    pub(crate) config: &'a WorkerConfig,
+    pub(crate) capacity: NodeCapacity,
+    /// The attempts that it holds.
+    pub(crate) live: Vec<v1::AttemptRef>,
+    /// Why it takes no leases now; empty if it does.
+    pub(crate) unfit: String,
+    /// Whether it says hello again when that is over.
+    pub(crate) preparing: bool,
+}
+
+impl Introduction<'_> {
+    pub(crate) fn hello(self) -> v1::Hello {
+        let Self { config, capacity, live, unfit, preparing } = self;
+        v1::Hello {
+            protocol_version: PROTOCOL_VERSION,
+            worker_id: config.id.to_string(),
+            hostname: config.hostname.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cpu_millis: capacity.cpu_millis,
+            memory_mib: capacity.memory_mib,
+            gpus: capacity.gpus,
+            max_slots: capacity.max_slots,
+            live,
+            slurm_job_id: config.slurm_job_id.clone().unwrap_or_default(),
+            allocation: config.allocation.clone(),
+            unfit,
+            preparing,
+        }
+    }
+}
 
 /// A connection that dials itself when it is used, and adds the token.
 pub type Transport = InterceptedService<Channel, Bearer>;
@@ -156,4 +199,4 @@ pub(crate) async fn connected(link: &mut Link) -> Uplink {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

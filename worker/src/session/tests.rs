@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_core::agent::AgentPlan;
-use longhaul_core::budget::EpisodeBudget;
+use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, FaultClass};
@@ -37,13 +37,15 @@ struct Scene {
     worker: JoinHandle<Result<(), WorkerError>>,
 }
 
-fn config(scratch: &Path) -> WorkerConfig {
+pub(crate) fn config(scratch: &Path) -> WorkerConfig {
     WorkerConfig {
+        carry_layers: false,
         id: WorkerId::new(Timestamp(1), 7),
         hostname: "node".to_owned(),
         scratch: scratch.to_owned(),
         layers: scratch.join("layers"),
         image: scratch.join("base.sif"),
+        bases: BTreeMap::new(),
         helper_program: scratch.join("helper"),
         limits: NodeLimits { disk_floor_mib: 0, ..NodeLimits::default() },
         hook_env: BTreeMap::new(),
@@ -119,14 +121,17 @@ impl Scene {
             task,
             agent: AgentPlan::Scripted { script: coordinator.put(script.as_bytes()) },
             sample: 0,
-            budget: EpisodeBudget { max_steps: 1000, max_time: Millis(3_600_000) },
+            budget: EpisodeBudget::of(1000, Millis(3_600_000)),
             seed: 5,
+            gateway: None,
+            audit: None,
+            stall: StallPolicy::default(),
         })
     }
 
     async fn lease(&self, lease: LeaseRef, plan: Digest) {
         let plan = plan.as_bytes().to_vec().into();
-        self.coordinator.say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan })).await;
+        self.coordinator.say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, uncapped: false })).await;
     }
 
     fn steps(&self, lease: LeaseRef) -> Vec<u32> {
@@ -427,10 +432,13 @@ async fn what_a_dead_worker_left_is_delivered_by_the_next_one_on_the_node() {
         screen: longhaul_core::step::Screenshot { png: Digest::of(b"png"), width: 1, height: 1 },
         rested: true,
         timing: longhaul_core::step::StepTiming::default(),
+        calls: Vec::new(),
+        told: None,
+        unreadable: Vec::new(),
     };
     let json = serde_json::to_string(&step).unwrap();
     let mut spool = AttemptSpool::create(&dead, lease(0, 1), Meter::default()).unwrap();
-    spool.append(&Record::Step { number: 0, png: Digest::of(b"png"), json }, Some(b"png")).unwrap();
+    spool.append(&Record::Step { number: 0, png: Digest::of(b"png"), json }, &[(Digest::of(b"png"), b"png")]).unwrap();
     drop(spool);
     let (trigger, shutdown) = Shutdown::new();
     let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
@@ -484,4 +492,86 @@ async fn an_env_that_is_held_to_an_earlier_runs_layers_gets_those_and_none_is_bu
     }
     assert_eq!(scene.world.builds.load(Ordering::SeqCst), 2, "nothing was built but the first two");
     scene.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_sandboxes_start_at_once_than_may() {
+    let scene = Scene::start(LONG);
+    scene.world.start_millis.store(20, Ordering::SeqCst);
+    let plan = scene.plan(0);
+    // All of them wait for one layer, and would start together.
+    for index in 0..40 {
+        scene.lease(lease(index, 1), plan).await;
+    }
+    for index in 0..40 {
+        scene.ended(lease(index, 1)).await;
+    }
+    let most = usize::try_from(scene.world.most_starting.load(Ordering::SeqCst)).unwrap();
+    assert!(most <= NodeLimits::default().starts, "{most} started at once");
+    scene.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_says_hello_before_it_is_ready_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(folder.path(), LONG);
+    let config = config(&folder.path().join("scratch"));
+    let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
+    let (_trigger, heard) = Shutdown::new();
+    let made = async {
+        coordinator.until("its hello", |desk| !desk.hellos.lock().unwrap().is_empty()).await;
+        // It is there again after the session was lost, too.
+        coordinator.cut();
+        coordinator.desk.open.store(true, Ordering::SeqCst);
+        coordinator.until("its second hello", |desk| desk.hellos.lock().unwrap().len() > 1).await;
+        7
+    };
+    let prepared = crate::prepare(&config, &endpoint, heard, "making the base image", made).await.unwrap();
+    assert!(matches!(prepared, crate::Prepared::Ready(7)));
+    let hellos = coordinator.desk.hellos.lock().unwrap().clone();
+    for hello in &hellos {
+        assert_eq!((hello.unfit.as_str(), hello.preparing, hello.live.len()), ("making the base image", true, 0));
+        assert_eq!(hello.worker_id, config.id.to_string(), "the same worker as it will be");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_told_to_go_before_it_is_ready_says_goodbye() {
+    for by_signal in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let coordinator = Coordinator::start(folder.path(), LONG);
+        let config = config(&folder.path().join("scratch"));
+        let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
+        let (trigger, heard) = Shutdown::new();
+        let order = async {
+            coordinator.until("its hello", |desk| !desk.hellos.lock().unwrap().is_empty()).await;
+            if by_signal {
+                trigger.signal();
+            } else {
+                coordinator.say(Down::Drain(v1::Drain { reason: "nothing to do".to_owned() })).await;
+            }
+        };
+        let never = std::future::pending::<()>();
+        let preparing = crate::prepare(&config, &endpoint, heard, "making the base image", never);
+        let (prepared, ()) = tokio::join!(preparing, order);
+        assert!(matches!(prepared.unwrap(), crate::Prepared::Dismissed));
+        coordinator.until("its goodbye", |desk| desk.leaving.load(Ordering::SeqCst)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_on_a_full_disk_says_so_in_its_hello() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(folder.path(), LONG);
+    let mut config = config(&folder.path().join("scratch"));
+    config.limits.disk_floor_mib = u64::MAX;
+    let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
+    let (trigger, heard) = Shutdown::new();
+    let driver = Arc::new(FolderDriver(Arc::new(World::default())));
+    let worker = tokio::spawn(run_with(config, endpoint, heard, driver));
+    coordinator.until("its hello", |desk| !desk.hellos.lock().unwrap().is_empty()).await;
+    let hello = coordinator.desk.hellos.lock().unwrap()[0].clone();
+    assert!(hello.unfit.contains("MiB free") && !hello.preparing, "{}", hello.unfit);
+    trigger.signal();
+    worker.await.unwrap().unwrap();
 }

@@ -3,9 +3,11 @@
 //! One folder per attempt, with one append-only file of records and the blobs that they
 //! name. A record is its length (4 bytes, big-endian), its JSON, and the first 8 bytes of the
 //! JSON's BLAKE3; a record that a killed worker wrote half is cut off when the file is read
-//! again. The file is not synced: it has to survive the worker's death, which the page cache
+//! again. A model call has two records: one before it is made, and one when it is settled; the
+//! first without the second is a call whose fate nobody knows. The file is not synced: it has to survive the worker's death, which the page cache
 //! does, while the death of a node loses the step in flight and what was not acknowledged.
 
+mod calls;
 mod outbox;
 
 use std::collections::BTreeMap;
@@ -15,13 +17,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::Epoch;
+use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::purse::PurseState;
 use longhaul_proto::convert::LeaseRef;
 use serde::{Deserialize, Serialize};
 
+pub use calls::{OpenCall, SettledCall};
 pub use outbox::{Outbox, Outgoing};
 
 /// The largest record; a longer length is a torn or foreign file.
@@ -52,6 +58,9 @@ pub enum SpoolError {
         /// The folder.
         path: PathBuf,
     },
+    /// Nothing more is recorded of the attempt.
+    #[error("the attempt is over: nothing more is recorded of it")]
+    Closed,
     /// A record that cannot be expressed.
     #[error("a record cannot be written as JSON")]
     Json(#[source] serde_json::Error),
@@ -73,6 +82,7 @@ impl SpoolError {
 /// One record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[expect(clippy::large_enum_variant, reason = "an attempt has one end, and as many steps and calls as it likes")]
 pub enum Record {
     /// A step.
     Step {
@@ -83,6 +93,18 @@ pub enum Record {
         /// The core StepRecord, as the JSON whose digest is the step's: kept as text, since
         /// a number that is read and written again may come out as another text.
         json: String,
+    },
+    /// A model call that is about to be made. It stays here: what is delivered is the call once
+    /// it is settled.
+    Reserved(OpenCall),
+    /// A model call, settled.
+    Call(SettledCall),
+    /// What a purse was granted; it stays here too.
+    Granted {
+        /// Which purse.
+        purse: PurseKind,
+        /// The sum of grants.
+        granted: Money,
     },
     /// The log of a hook, of the verifier, of the sandbox; its text is a blob.
     Log {
@@ -101,17 +123,25 @@ pub enum Record {
         steps: u32,
         /// The digest of the last of them.
         last_step: Option<Digest>,
+        /// How many model calls it has.
+        #[serde(default)]
+        calls: u32,
+        /// What its purses have come to.
+        #[serde(default)]
+        purses: Vec<(PurseKind, PurseState)>,
     },
 }
 
 impl Record {
-    /// The blob that has to be at the coordinator before it.
+    /// The blobs that have to be at the coordinator before it.
     #[must_use]
-    pub const fn blob(&self) -> Option<Digest> {
+    pub fn blobs(&self) -> &[Digest] {
         match self {
-            Self::Step { png, .. } => Some(*png),
-            Self::Log { blob, .. } => Some(*blob),
-            Self::End { .. } => None,
+            Self::Step { png, .. } => std::slice::from_ref(png),
+            Self::Log { blob, .. } => std::slice::from_ref(blob),
+            Self::Reserved(call) => &call.blobs,
+            Self::Call(call) => &call.blobs,
+            Self::Granted { .. } | Self::End { .. } => &[],
         }
     }
 }
@@ -200,21 +230,22 @@ impl AttemptSpool {
         self.lease
     }
 
-    /// Keeps a blob and appends the record that names it.
+    /// Keeps blobs and appends the record that names them.
     ///
     /// # Errors
     ///
     /// The disk is full or fails; then nothing of the record counts.
-    pub fn append(&mut self, record: &Record, blob: Option<&[u8]>) -> Result<(), SpoolError> {
-        if let (Some(digest), Some(bytes)) = (record.blob(), blob)
-            && !self.blobs.contains_key(&digest)
-        {
+    pub fn append(&mut self, record: &Record, blobs: &[(Digest, &[u8])]) -> Result<(), SpoolError> {
+        for (digest, bytes) in blobs {
+            if self.blobs.contains_key(digest) {
+                continue;
+            }
             // Beside and renamed: a blob that has its name is whole.
-            let path = self.blob_path(&digest);
+            let path = self.blob_path(digest);
             let beside = path.with_extension("part");
             fs::write(&beside, bytes).map_err(SpoolError::file("write", &beside))?;
             fs::rename(&beside, &path).map_err(SpoolError::file("rename into place", &path))?;
-            self.blobs.insert(digest, bytes.len() as u64);
+            self.blobs.insert(*digest, bytes.len() as u64);
             self.meter.add(bytes.len() as u64);
         }
         let json = serde_json::to_vec(record).map_err(SpoolError::Json)?;
@@ -339,8 +370,8 @@ pub(crate) mod tests {
     fn what_was_appended_is_read_back_in_order_with_its_blobs() {
         let root = tempfile::tempdir().unwrap();
         let mut spool = AttemptSpool::create(root.path(), lease(), Meter::default()).unwrap();
-        spool.append(&step(0, b"zero"), Some(b"zero")).unwrap();
-        spool.append(&step(1, b"one"), Some(b"one")).unwrap();
+        spool.append(&step(0, b"zero"), &[(Digest::of(b"zero"), b"zero")]).unwrap();
+        spool.append(&step(1, b"one"), &[(Digest::of(b"one"), b"one")]).unwrap();
         let folder = spool.folder.clone();
         drop(spool);
         let meter = Meter::default();
@@ -355,8 +386,8 @@ pub(crate) mod tests {
     fn a_torn_record_is_cut_off_and_the_spool_goes_on_after_it() {
         let root = tempfile::tempdir().unwrap();
         let mut spool = AttemptSpool::create(root.path(), lease(), Meter::default()).unwrap();
-        spool.append(&step(0, b"x"), Some(b"x")).unwrap();
-        spool.append(&step(1, b"x"), Some(b"x")).unwrap();
+        spool.append(&step(0, b"x"), &[(Digest::of(b"x"), b"x")]).unwrap();
+        spool.append(&step(1, b"x"), &[(Digest::of(b"x"), b"x")]).unwrap();
         let folder = spool.folder.clone();
         drop(spool);
         let path = folder.join(RECORDS);
@@ -364,7 +395,7 @@ pub(crate) mod tests {
         fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
         let (mut spool, records) = AttemptSpool::recover(&folder, Meter::default()).unwrap();
         assert_eq!(records, [step(0, b"x")]);
-        spool.append(&step(1, b"y"), Some(b"y")).unwrap();
+        spool.append(&step(1, b"y"), &[(Digest::of(b"y"), b"y")]).unwrap();
         drop(spool);
         let (_, records) = AttemptSpool::recover(&folder, Meter::default()).unwrap();
         assert_eq!(records, [step(0, b"x"), step(1, b"y")]);

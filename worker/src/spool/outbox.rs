@@ -2,19 +2,26 @@
 //!
 //! Records are sent in order over one session; after a lost session, everything that was not
 //! acknowledged is sent again. Logs have no acknowledgement of their own: one is settled by
-//! that of a step after it, or of the end, since the stream keeps its order.
+//! that of a step after it, or of the end, since the stream keeps its order. Model calls go before
+//! the step that names them. Reservations stay here: one that is not settled when nobody is left
+//! who could settle it is settled whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use longhaul_core::call::{CallRecord, PurseKind};
 use longhaul_core::digest::Digest;
+use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::purse::PurseState;
 use longhaul_core::step::StepRecord;
+use longhaul_gateway::ports::Blob;
 use longhaul_proto::convert::LeaseRef;
 use tokio::sync::watch;
 
-use super::{AttemptSpool, Record, SpoolError};
+use super::calls::Sums;
+use super::{AttemptSpool, OpenCall, Record, SettledCall, SpoolError};
 
 /// The most records of one delivery.
 const AT_ONCE: usize = 16;
@@ -42,6 +49,12 @@ struct State {
     finished: bool,
     steps: u32,
     last_step: Option<Digest>,
+    calls: u32,
+    /// Calls that are reserved and not settled.
+    open: BTreeMap<u32, OpenCall>,
+    sums: Sums,
+    /// The last word on its purses is not known to have been heard.
+    owes_report: bool,
 }
 
 #[derive(Debug)]
@@ -66,8 +79,19 @@ impl Outbox {
     #[must_use]
     pub fn new(spool: AttemptSpool, records: Vec<Record>) -> Self {
         let lease = spool.lease();
-        let mut state =
-            State { spool, entries: Vec::new(), cursor: 0, closed: false, finished: false, steps: 0, last_step: None };
+        let mut state = State {
+            spool,
+            entries: Vec::new(),
+            cursor: 0,
+            closed: false,
+            finished: false,
+            steps: 0,
+            last_step: None,
+            calls: 0,
+            open: BTreeMap::new(),
+            sums: Sums::default(),
+            owes_report: false,
+        };
         for record in records {
             state.push(record);
         }
@@ -93,7 +117,7 @@ impl Outbox {
     /// The disk is full or fails.
     pub fn step(&self, step: &StepRecord, png: &[u8]) -> Result<(), SpoolError> {
         let json = serde_json::to_string(step).map_err(SpoolError::Json)?;
-        self.append(Record::Step { number: step.number, png: step.screen.png, json }, Some(png))
+        self.append(Record::Step { number: step.number, png: step.screen.png, json }, &[(step.screen.png, png)])
     }
 
     /// Records a log.
@@ -102,7 +126,99 @@ impl Outbox {
     ///
     /// The disk is full or fails.
     pub fn log(&self, name: &str, text: &[u8]) -> Result<(), SpoolError> {
-        self.append(Record::Log { name: name.to_owned(), blob: Digest::of(text) }, Some(text))
+        let blob = Digest::of(text);
+        self.append(Record::Log { name: name.to_owned(), blob }, &[(blob, text)])
+    }
+
+    /// Records that a call is about to be made, with the blobs of its request that are new.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails, or the attempt is over: the call must not be made.
+    pub fn reserve(&self, call: OpenCall, blobs: &[Blob]) -> Result<(), SpoolError> {
+        let mut state = self.state();
+        if state.closed || state.has_end() {
+            return Err(SpoolError::Closed);
+        }
+        state.append(Record::Reserved(call), &borrowed(blobs))
+    }
+
+    /// Records what became of a reserved call, with the blobs of its response. One that was
+    /// settled whole meanwhile, since nobody waited for it any more, stays so.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails.
+    pub fn settle_call(&self, record: &CallRecord, blobs: &[Blob]) -> Result<(), SpoolError> {
+        let call = SettledCall::of(record)?;
+        let mut state = self.state();
+        if !state.open.contains_key(&call.number) {
+            tracing::warn!(attempt = %self.lease.attempt, call = call.number, "a call is settled that was not open");
+            return Ok(());
+        }
+        state.append(Record::Call(call), &borrowed(blobs))?;
+        drop(state);
+        self.bump();
+        Ok(())
+    }
+
+    /// Settles every call whose fate is not known whole: nobody is left who could learn it.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails.
+    pub fn settle_open_calls(&self) -> Result<(), SpoolError> {
+        let mut state = self.state();
+        let open: Vec<OpenCall> = state.open.values().cloned().collect();
+        for call in &open {
+            let settled = SettledCall::of(&call.settled_whole())?;
+            state.append(Record::Call(settled), &[])?;
+        }
+        drop(state);
+        if !open.is_empty() {
+            self.bump();
+        }
+        Ok(())
+    }
+
+    /// Records the sum of a purse's grants.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails.
+    pub fn granted(&self, purse: PurseKind, granted: Money) -> Result<(), SpoolError> {
+        let mut state = self.state();
+        if state.closed || state.has_end() {
+            return Ok(());
+        }
+        state.append(Record::Granted { purse, granted }, &[])
+    }
+
+    /// What the purses come to once no further call is made, as the records say.
+    #[must_use]
+    pub fn closed_purses(&self) -> Vec<(PurseKind, PurseState)> {
+        self.state().sums.closed()
+    }
+
+    /// How many calls were settled.
+    #[must_use]
+    pub fn calls(&self) -> u32 {
+        self.state().calls
+    }
+
+    /// The spool stays until [`Self::report_heard`] says that the coordinator knows what the
+    /// purses came to.
+    pub fn owe_report(&self) {
+        self.state().owes_report = true;
+    }
+
+    /// The coordinator knows what the purses came to.
+    pub fn report_heard(&self) {
+        let mut state = self.state();
+        state.owes_report = false;
+        state.settle();
+        drop(state);
+        self.bump();
     }
 
     /// Records the end; nothing is recorded after it.
@@ -110,12 +226,17 @@ impl Outbox {
     /// # Errors
     ///
     /// The disk is full or fails.
-    pub fn end(&self, end: AttemptEnd, notes: AttemptNotes) -> Result<(), SpoolError> {
-        let (steps, last_step) = {
+    pub fn end(
+        &self,
+        end: AttemptEnd,
+        notes: AttemptNotes,
+        purses: Vec<(PurseKind, PurseState)>,
+    ) -> Result<(), SpoolError> {
+        let (steps, last_step, calls) = {
             let state = self.state();
-            (state.steps, state.last_step)
+            (state.steps, state.last_step, state.calls)
         };
-        self.append(Record::End { end, notes, steps, last_step }, None)
+        self.append(Record::End { end, notes, steps, last_step, calls, purses }, &[])
     }
 
     /// The attempt is over without an end that anybody waits for: what was recorded is still
@@ -158,7 +279,7 @@ impl Outbox {
     /// Whether the end was recorded.
     #[must_use]
     pub fn has_end(&self) -> bool {
-        self.state().entries.last().is_some_and(|entry| matches!(entry.record, Record::End { .. }))
+        self.state().has_end()
     }
 
     /// A new session: what was not acknowledged is sent again.
@@ -185,11 +306,11 @@ impl Outbox {
             if bytes >= BYTES_AT_ONCE {
                 break;
             }
-            if let Some(digest) = entry.record.blob()
-                && let Some(blob) = state.spool.blob(&digest)?
-            {
-                bytes += blob.len();
-                outgoing.blobs.insert(digest, blob);
+            for digest in entry.record.blobs() {
+                if let Some(blob) = state.spool.blob(digest)? {
+                    bytes += blob.len();
+                    outgoing.blobs.insert(*digest, blob);
+                }
             }
             outgoing.records.push(entry.record.clone());
         }
@@ -206,11 +327,18 @@ impl Outbox {
 
     /// A step is durable at the coordinator.
     pub fn step_acknowledged(&self, number: u32) {
+        self.acknowledged(|record| matches!(record, Record::Step { number: this, .. } if *this == number));
+    }
+
+    /// A call is durable at the coordinator.
+    pub fn call_acknowledged(&self, number: u32) {
+        self.acknowledged(|record| matches!(record, Record::Call(call) if call.number == number));
+    }
+
+    fn acknowledged(&self, is_it: impl Fn(&Record) -> bool) {
         let mut state = self.state();
         for entry in &mut state.entries {
-            if matches!(&entry.record, Record::Step { number: this, .. } if *this == number) {
-                entry.acknowledged = true;
-            }
+            entry.acknowledged |= is_it(&entry.record);
         }
         state.settle();
         drop(state);
@@ -225,12 +353,13 @@ impl Outbox {
         self.bump();
     }
 
-    /// The end was refused, since the store lacks the steps from `number` on.
-    pub fn resend_from(&self, number: u32) {
+    /// The end was refused, since the store lacks the steps and calls from these numbers on.
+    pub fn resend_from(&self, step: u32, call: u32) {
         let mut state = self.state();
         let at = state.entries.iter().position(|entry| match &entry.record {
-            Record::Step { number: this, .. } => *this >= number,
-            Record::Log { .. } => false,
+            Record::Step { number, .. } => *number >= step,
+            Record::Call(settled) => settled.number >= call,
+            Record::Log { .. } | Record::Reserved(_) | Record::Granted { .. } => false,
             Record::End { .. } => true,
         });
         if let Some(at) = at {
@@ -243,10 +372,9 @@ impl Outbox {
         self.bump();
     }
 
-    fn append(&self, record: Record, blob: Option<&[u8]>) -> Result<(), SpoolError> {
+    fn append(&self, record: Record, blobs: &[(Digest, &[u8])]) -> Result<(), SpoolError> {
         let mut state = self.state();
-        state.spool.append(&record, blob)?;
-        state.push(record);
+        state.append(record, blobs)?;
         drop(state);
         self.bump();
         Ok(())
@@ -261,39 +389,72 @@ impl Outbox {
     }
 }
 
+fn borrowed(blobs: &[Blob]) -> Vec<(Digest, &[u8])> {
+    blobs.iter().map(|blob| (blob.digest, &*blob.bytes)).collect()
+}
+
 impl State {
+    fn append(&mut self, record: Record, blobs: &[(Digest, &[u8])]) -> Result<(), SpoolError> {
+        self.spool.append(&record, blobs)?;
+        self.push(record);
+        Ok(())
+    }
+
+    fn has_end(&self) -> bool {
+        self.entries.last().is_some_and(|entry| matches!(entry.record, Record::End { .. }))
+    }
+
     fn push(&mut self, record: Record) {
-        if let Record::Step { number, json, .. } = &record {
-            self.steps = number + 1;
-            self.last_step = Some(Digest::of(json.as_bytes()));
+        match &record {
+            Record::Step { number, json, .. } => {
+                self.steps = number + 1;
+                self.last_step = Some(Digest::of(json.as_bytes()));
+            }
+            Record::Reserved(call) => {
+                self.open.insert(call.number, call.clone());
+                return;
+            }
+            Record::Call(call) => {
+                self.open.remove(&call.number);
+                self.calls += 1;
+                self.sums.settled(call);
+            }
+            Record::Granted { purse, granted } => {
+                self.sums.granted(*purse, *granted);
+                return;
+            }
+            Record::Log { .. } | Record::End { .. } => {}
         }
         self.entries.push(Entry { record, acknowledged: false });
     }
 
-    /// How many entries from the start need not be sent again: all up to the last step before
-    /// which every step is acknowledged.
+    /// How many entries from the start need not be sent again: all up to the last step or call
+    /// before which every one is acknowledged.
     fn settled(&self) -> usize {
         let mut settled = 0;
         for (index, entry) in self.entries.iter().enumerate() {
             match entry.record {
-                Record::Step { .. } if entry.acknowledged => settled = index + 1,
-                Record::Log { .. } => {}
-                Record::Step { .. } | Record::End { .. } => break,
+                Record::Step { .. } | Record::Call(_) if entry.acknowledged => settled = index + 1,
+                Record::Log { .. } | Record::Reserved(_) | Record::Granted { .. } => {}
+                Record::Step { .. } | Record::Call(_) | Record::End { .. } => break,
             }
         }
         settled
     }
 
-    /// Drops the blobs that only settled entries name; finishes a closed spool without open steps.
+    /// Drops the blobs that only settled entries name; finishes a closed spool of which everything
+    /// was heard.
     fn settle(&mut self) {
         let settled = self.settled();
-        let needed: Vec<Digest> = self.entries.iter().skip(settled).filter_map(|entry| entry.record.blob()).collect();
+        let waiting = self.entries.iter().skip(settled).flat_map(|entry| entry.record.blobs());
+        let needed: BTreeSet<Digest> =
+            waiting.chain(self.open.values().flat_map(|call| &call.blobs)).copied().collect();
         let done: Vec<Digest> = self.spool.blobs.keys().copied().filter(|digest| !needed.contains(digest)).collect();
         for digest in done {
             self.spool.drop_blob(&digest);
         }
         let open = self.entries.iter().skip(settled).any(|entry| !matches!(entry.record, Record::Log { .. }));
-        if self.closed && !open {
+        if self.closed && !open && !self.owes_report {
             self.finish();
         }
     }
@@ -307,140 +468,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use longhaul_core::step::{Screenshot, StepTiming};
-    use longhaul_core::time::Timestamp;
-
-    use super::super::Meter;
-    use super::super::tests::lease;
-    use super::*;
-
-    struct World {
-        _root: tempfile::TempDir,
-        outbox: Outbox,
-        meter: Meter,
-        folder: std::path::PathBuf,
-    }
-
-    fn world() -> World {
-        let root = tempfile::tempdir().unwrap();
-        let meter = Meter::default();
-        let spool = AttemptSpool::create(root.path(), lease(), meter.clone()).unwrap();
-        let folder = spool.folder.clone();
-        World { outbox: Outbox::new(spool, Vec::new()), _root: root, meter, folder }
-    }
-
-    fn step(number: u32, png: &[u8]) -> StepRecord {
-        StepRecord {
-            number,
-            at: Timestamp(0),
-            answer: None,
-            outcomes: Vec::new(),
-            screen: Screenshot { png: Digest::of(png), width: 1, height: 1 },
-            rested: true,
-            timing: StepTiming::default(),
-        }
-    }
-
-    fn names(outgoing: Option<Outgoing>) -> Vec<String> {
-        outgoing.map_or_else(Vec::new, |outgoing| {
-            outgoing
-                .records
-                .iter()
-                .map(|record| match record {
-                    Record::Step { number, .. } => number.to_string(),
-                    Record::Log { name, .. } => name.clone(),
-                    Record::End { .. } => "end".to_owned(),
-                })
-                .collect()
-        })
-    }
-
-    fn send(outbox: &Outbox) -> Vec<String> {
-        let outgoing = outbox.next().unwrap();
-        if let Some(outgoing) = &outgoing {
-            outbox.sent(outgoing);
-        }
-        names(outgoing)
-    }
-
-    #[test]
-    fn records_go_once_in_order_and_again_only_after_a_lost_session() {
-        let world = world();
-        world.outbox.log("setup", b"log").unwrap();
-        world.outbox.step(&step(0, b"a"), b"a").unwrap();
-        world.outbox.step(&step(1, b"b"), b"b").unwrap();
-        assert_eq!(send(&world.outbox), ["setup", "0", "1"]);
-        assert!(send(&world.outbox).is_empty());
-        world.outbox.step_acknowledged(0);
-        world.outbox.rewind();
-        assert_eq!(send(&world.outbox), ["1"]);
-        world.outbox.log("export", b"log").unwrap();
-        assert_eq!(send(&world.outbox), ["export"]);
-        world.outbox.rewind();
-        assert_eq!(send(&world.outbox), ["1", "export"], "a log is settled by what follows it only");
-    }
-
-    #[test]
-    fn an_acknowledged_screenshot_leaves_the_disk_unless_a_later_step_shows_it_too() {
-        let world = world();
-        world.outbox.step(&step(0, b"aaaa"), b"aaaa").unwrap();
-        world.outbox.step(&step(1, b"aaaa"), b"aaaa").unwrap();
-        world.outbox.step(&step(2, b"bb"), b"bb").unwrap();
-        assert_eq!(world.meter.bytes(), 6);
-        world.outbox.step_acknowledged(0);
-        assert_eq!(world.meter.bytes(), 6);
-        world.outbox.step_acknowledged(1);
-        assert_eq!(world.meter.bytes(), 2);
-    }
-
-    #[test]
-    fn the_end_stays_until_it_is_accepted_and_steps_are_sent_again_on_demand() {
-        let world = world();
-        world.outbox.step(&step(0, b"a"), b"a").unwrap();
-        world.outbox.step(&step(1, b"b"), b"b").unwrap();
-        world.outbox.end(AttemptEnd::Cancelled, AttemptNotes::default()).unwrap();
-        assert_eq!(send(&world.outbox), ["0", "1", "end"]);
-        world.outbox.step_acknowledged(0);
-        world.outbox.resend_from(1);
-        assert_eq!(send(&world.outbox), ["1", "end"]);
-        assert!(!world.outbox.is_finished());
-        world.outbox.end_accepted();
-        assert!(world.outbox.is_finished());
-        assert!(!world.folder.exists());
-        assert_eq!(world.meter.bytes(), 0);
-        assert!(send(&world.outbox).is_empty());
-    }
-
-    #[test]
-    fn a_closed_spool_is_finished_when_its_steps_are_delivered() {
-        let world = world();
-        world.outbox.step(&step(0, b"a"), b"a").unwrap();
-        world.outbox.log("tail", b"log").unwrap();
-        world.outbox.close();
-        assert!(!world.outbox.is_finished());
-        world.outbox.step_acknowledged(0);
-        assert!(world.outbox.is_finished());
-    }
-
-    #[test]
-    fn what_was_offered_and_not_sent_is_offered_again() {
-        let world = world();
-        world.outbox.step(&step(0, b"a"), b"a").unwrap();
-        let offered = world.outbox.next().unwrap();
-        assert_eq!(names(offered), ["0"]);
-        assert_eq!(send(&world.outbox), ["0"]);
-    }
-
-    #[test]
-    fn a_delivery_that_crosses_a_new_session_does_not_skip_anything() {
-        let world = world();
-        world.outbox.step(&step(0, b"a"), b"a").unwrap();
-        send(&world.outbox);
-        world.outbox.step(&step(1, b"b"), b"b").unwrap();
-        let crossing = world.outbox.next().unwrap().unwrap();
-        world.outbox.rewind();
-        world.outbox.sent(&crossing);
-        assert_eq!(send(&world.outbox), ["0", "1"]);
-    }
-}
+mod tests;

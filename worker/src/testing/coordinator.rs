@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
+use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::step::StepRecord;
 use longhaul_proto::convert::{self, LeaseRef};
 use longhaul_proto::v1;
 use longhaul_proto::v1::blob_service_server::{BlobService, BlobServiceServer};
@@ -29,7 +32,12 @@ pub(crate) struct Desk {
     pub(crate) blobs: Mutex<BTreeMap<Digest, Vec<u8>>>,
     /// Steps by attempt, as they came, repeated ones too.
     pub(crate) steps: Mutex<Vec<(LeaseRef, u32)>>,
+    /// The records of steps, as they came.
+    pub(crate) records: Mutex<Vec<StepRecord>>,
+    /// The records of model calls, as they came.
+    pub(crate) calls: Mutex<Vec<CallRecord>>,
     pub(crate) ends: Mutex<Vec<(LeaseRef, AttemptEnd, u32)>>,
+    pub(crate) notes: Mutex<Vec<AttemptNotes>>,
     pub(crate) logs: Mutex<Vec<(String, Digest)>>,
     pub(crate) hellos: Mutex<Vec<v1::Hello>>,
     /// Keys of layers that were reported, repeated ones too.
@@ -65,7 +73,10 @@ impl Coordinator {
         let desk = Arc::new(Desk {
             blobs: Mutex::default(),
             steps: Mutex::default(),
+            records: Mutex::default(),
+            calls: Mutex::default(),
             ends: Mutex::default(),
+            notes: Mutex::default(),
             logs: Mutex::default(),
             hellos: Mutex::default(),
             layers: Mutex::default(),
@@ -140,12 +151,21 @@ impl Coordinator {
             })),
             Up::Step(step) => {
                 let lease = convert::lease(step.attempt.as_ref()).unwrap();
-                let record: longhaul_core::step::StepRecord = convert::from_json("step", &step.record_json).unwrap();
+                let record: StepRecord = convert::from_json("step", &step.record_json).unwrap();
                 let there = desk.blobs.lock().unwrap().contains_key(&record.screen.png);
                 let before = desk.steps.lock().unwrap().contains(&(lease, step.number));
                 assert!(there || before, "a step came before its screenshot");
                 desk.steps.lock().unwrap().push((lease, step.number));
+                desk.records.lock().unwrap().push(record);
                 acknowledges.then(|| Down::StepAck(v1::StepAck { attempt: step.attempt, number: step.number }))
+            }
+            Up::Call(call) => {
+                let record: CallRecord = convert::from_json("call", &call.record_json).unwrap();
+                for blob in record.blobs() {
+                    assert!(desk.blobs.lock().unwrap().contains_key(&blob), "a call came before what it names");
+                }
+                desk.calls.lock().unwrap().push(record);
+                acknowledges.then(|| Down::CallAck(v1::CallAck { attempt: call.attempt, number: call.number }))
             }
             Up::Log(log) => {
                 let blob = convert::digest("blob", &log.blob).unwrap();
@@ -159,8 +179,9 @@ impl Coordinator {
                 if !acknowledges {
                     return None;
                 }
+                desk.notes.lock().unwrap().push(convert::from_json("notes", &ended.notes_json).unwrap());
                 desk.ends.lock().unwrap().push((lease, end, ended.steps));
-                Some(Down::EndAck(v1::EndAck { attempt: ended.attempt, accepted: true, resend_from: 0 }))
+                Some(Down::EndAck(v1::EndAck { attempt: ended.attempt, accepted: true, ..v1::EndAck::default() }))
             }
             Up::LayerClaim(claim) => {
                 desk.claims.fetch_add(1, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::helper::{CommandSpec, ProcessInfo};
+use longhaul_core::helper::{CommandSpec, HELPER_PROGRAM, ProcessInfo};
 use longhaul_core::plan::LayerKind;
 use longhaul_core::step::{ActionOutcome, Screenshot};
 use serde_json::Value;
@@ -20,6 +20,7 @@ use crate::sandbox::{
     SandboxRequest, View,
 };
 use crate::screen::{Frame, Performed, Rest, RestRule, Stepped};
+use crate::shortpath::ShortFolder;
 
 /// What tests see of a driver and its sandboxes, and what they set.
 #[derive(Default)]
@@ -34,8 +35,17 @@ pub(crate) struct World {
     pub(crate) steps: AtomicU32,
     /// How many sandboxes live.
     pub(crate) live: AtomicU32,
+    /// How many sandboxes are on their way up, and how many were at one time.
+    pub(crate) starting: AtomicU32,
+    pub(crate) most_starting: AtomicU32,
+    /// How long a sandbox takes to come up, in milliseconds.
+    pub(crate) start_millis: AtomicU64,
     /// How long a step takes, in milliseconds.
     pub(crate) step_millis: AtomicU64,
+    /// Whether the screen stays as it is, whatever is done.
+    pub(crate) still: AtomicBool,
+    /// The requests for sandboxes, in order.
+    pub(crate) requests: Mutex<Vec<SandboxRequest>>,
     /// What sandboxes use, in MiB.
     pub(crate) memory_mib: AtomicU64,
     /// The exit code of hooks.
@@ -57,8 +67,10 @@ pub(crate) struct FolderSandbox {
 struct FolderDisplay(Arc<World>);
 
 impl Driver for FolderDriver {
-    fn basis(&self) -> LayerBasis {
-        LayerBasis { base: Digest::of(b"base"), arch: "test".to_owned(), overlay_driver: "none".to_owned() }
+    fn basis<'a>(&'a self, _env: &'a str) -> Pending<'a, Result<LayerBasis, SandboxError>> {
+        let basis =
+            LayerBasis { base: Digest::of(b"base"), arch: "test".to_owned(), overlay_driver: "none".to_owned() };
+        Box::pin(async move { Ok(basis) })
     }
 
     fn find_layer(&self, kind: LayerKind, key: Digest) -> Pending<'_, Result<Option<ReadyLayer>, SandboxError>> {
@@ -77,8 +89,13 @@ impl Driver for FolderDriver {
 
     fn start(&self, request: SandboxRequest) -> Pending<'_, Result<Arc<dyn Sandbox>, SandboxError>> {
         Box::pin(async move {
+            self.0.requests.lock().unwrap().push(request.clone());
             let root = tempfile::tempdir().unwrap().keep();
             fs::create_dir_all(root.join("home/ga")).unwrap();
+            let starting = self.0.starting.fetch_add(1, Ordering::SeqCst) + 1;
+            self.0.most_starting.fetch_max(starting, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(self.0.start_millis.load(Ordering::SeqCst))).await;
+            self.0.starting.fetch_sub(1, Ordering::SeqCst);
             self.0.live.fetch_add(1, Ordering::SeqCst);
             let sandbox: Arc<dyn Sandbox> =
                 Arc::new(FolderSandbox { root, views: request.views, world: Arc::clone(&self.0) });
@@ -121,6 +138,27 @@ impl FolderSandbox {
         self.views.iter().fold(text.to_owned(), |text, view| text.replace(&view.target, &view.source.to_string_lossy()))
     }
 
+    /// A program on this machine, whose standard streams are a socket, as the helper does it.
+    async fn attached(&self, socket: &str, program: &[&str], command: &CommandSpec) -> CommandResult {
+        let socket = PathBuf::from(self.outside(socket));
+        let short = ShortFolder::open(socket.parent().unwrap()).unwrap();
+        let path = short.path(socket.file_name().unwrap().to_str().unwrap());
+        let stream = std::os::fd::OwnedFd::from(std::os::unix::net::UnixStream::connect(path).unwrap());
+        let child = tokio::process::Command::new(program[0])
+            .args(program[1..].iter().map(|argument| self.outside(argument)))
+            .envs(command.env.iter().map(|(name, value)| (name, self.outside(value))))
+            .current_dir(self.outside(command.cwd.as_deref().unwrap()))
+            .stdin(Stdio::from(stream.try_clone().unwrap()))
+            .stdout(Stdio::from(stream))
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let output = child.wait_with_output().await.unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
+    }
+
     async fn python(&self, command: &CommandSpec) -> CommandResult {
         let job = self.outside(&fs::read_to_string(self.outside(&command.argv[4])).unwrap());
         let folder = tempfile::tempdir().unwrap();
@@ -152,6 +190,10 @@ impl Sandbox for FolderSandbox {
             let argv: Vec<&str> = command.argv.iter().map(String::as_str).collect();
             let (code, output) = match argv.as_slice() {
                 ["python3", ..] => return Ok(self.python(&command).await),
+                [HELPER_PROGRAM, "attach", socket, program @ ..] => {
+                    return Ok(self.attached(socket, program, &command).await);
+                }
+                [HELPER_PROGRAM, "forward", ..] => std::future::pending().await,
                 ["test", "-d", path] => (i32::from(!self.inside(path).is_dir()), String::new()),
                 ["bash", "-lc", line] => {
                     self.world.commands.lock().unwrap().push((*line).to_owned());
@@ -240,7 +282,8 @@ impl Display for FolderDisplay {
         Box::pin(async move {
             let number = self.0.steps.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(self.0.step_millis.load(Ordering::SeqCst))).await;
-            let png: Arc<[u8]> = format!("picture {number}").into_bytes().into();
+            let shown = if self.0.still.load(Ordering::SeqCst) { 0 } else { number };
+            let png: Arc<[u8]> = format!("picture {shown}").into_bytes().into();
             let screenshot = Screenshot { png: Digest::of(&png), width: 4, height: 3 };
             let outcomes = actions.iter().map(|_| ActionOutcome::Done).collect();
             Ok(Stepped {

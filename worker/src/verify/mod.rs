@@ -18,6 +18,7 @@ use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, TaskPlan};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 
 pub use decide::{Outcome, ProcessEnd, Reported, Used, decide};
 
@@ -79,9 +80,9 @@ struct Folders {
 
 /// Verifies. What fails on our side is `unverified`, unless the live sandbox is gone: then
 /// there is nothing left to verify, and the attempt ends with a fault.
-pub(crate) async fn verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox) -> Verification {
+pub(crate) async fn verify(job: Job<'_>, driver: &dyn Driver, starts: &Semaphore, live: &dyn Sandbox) -> Verification {
     let ended_by = job.ended_by;
-    match try_verify(job, driver, live).await {
+    match try_verify(job, driver, starts, live).await {
         Ok(verification) => verification,
         Err(reason) => Verification {
             end: AttemptEnd::Unverified { ended_by, reason: format!("the verifier could not be run: {reason}") },
@@ -91,7 +92,12 @@ pub(crate) async fn verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox
     }
 }
 
-async fn try_verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox) -> Result<Verification, String> {
+async fn try_verify(
+    job: Job<'_>,
+    driver: &dyn Driver,
+    starts: &Semaphore,
+    live: &dyn Sandbox,
+) -> Result<Verification, String> {
     let folders = prepare(&job).map_err(|error| crate::chain(&error))?;
     let short = ShortFolder::open(&folders.socket).map_err(|error| error.to_string())?;
     let socket = short.path("worker");
@@ -99,9 +105,12 @@ async fn try_verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox) -> Re
         UnixListener::bind(&socket).map_err(|error| format!("cannot listen on {}: {error}", socket.display()))?;
     fs::set_permissions(folders.socket.join("worker"), fs::Permissions::from_mode(0o666))
         .map_err(|error| format!("cannot open the socket to the verifier's account: {error}"))?;
+    // Among those on their way up, as the attempts' own.
+    let starting = starts.acquire().await.ok();
     let judge = driver
         .start(SandboxRequest {
             id: format!("{}-verify", job.id),
+            env: None,
             layers: Vec::new(),
             views: views(&folders, job.episode),
             accounts: Vec::new(),
@@ -109,6 +118,7 @@ async fn try_verify(job: Job<'_>, driver: &dyn Driver, live: &dyn Sandbox) -> Re
         })
         .await
         .map_err(|error| crate::chain(&error))?;
+    drop(starting);
     let command = CommandSpec {
         argv: ["python3", "-I", "-B", "/verify/runner/runner.py", "/verify/runner/job.json"]
             .map(str::to_owned)

@@ -62,7 +62,7 @@ impl Bench {
             limit: Duration::from_millis(limit),
             scratch: &self.folder.path().join("verify"),
         };
-        verify(job, &FolderDriver(world), &live).await
+        verify(job, &FolderDriver(world), &Semaphore::new(1), &live).await
     }
 }
 

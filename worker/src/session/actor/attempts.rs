@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::{Actor, Live};
 use crate::episode::{self, Control, Order, StopReason};
+use crate::model::{LeaseGate, Till};
 use crate::session::delivery::{self, Progress};
 use crate::session::up;
 use crate::spool::{AttemptSpool, Outbox};
@@ -26,7 +27,7 @@ impl Actor {
         self.live.get(lease).map(|live| &live.outbox).or_else(|| self.late.get(lease))
     }
 
-    pub(super) fn on_end_ack(&mut self, lease: &LeaseRef, accepted: bool, resend_from: u32) {
+    pub(super) fn on_end_ack(&mut self, lease: &LeaseRef, accepted: bool, resend: (u32, u32)) {
         let Some(outbox) = self.outbox(lease).cloned() else { return };
         if accepted {
             outbox.end_accepted();
@@ -44,11 +45,11 @@ impl Actor {
         self.tasks.spawn(async move {
             // Steps may still be on their way to the disk there.
             tokio::time::sleep(Duration::from_millis(100) * refusals).await;
-            outbox.resend_from(resend_from);
+            outbox.resend_from(resend.0, resend.1);
         });
     }
 
-    pub(super) fn on_lease(&mut self, lease: LeaseRef, plan: Digest) {
+    pub(super) fn on_lease(&mut self, lease: LeaseRef, plan: Digest, uncapped: bool) {
         // A lease that crosses the goodbye is given back by it.
         if self.leaving || self.live.contains_key(&lease) {
             return;
@@ -72,13 +73,26 @@ impl Actor {
         let (progress, progress_receiver) = watch::channel(Progress { phase: v1::AttemptPhase::Layers, steps: 0 });
         self.deliver(Arc::clone(&outbox), Some(progress_receiver));
         let refusal = self.refusal();
-        self.live.insert(lease, Live { control, outbox: Arc::clone(&outbox), refusals: 0 });
+        let gate = Arc::new(LeaseGate::default());
+        let live = Live { control, outbox: Arc::clone(&outbox), gate: Arc::clone(&gate), refusals: 0 };
+        self.live.insert(lease, live);
+        self.enforce();
         if let Some((class, message)) = refusal {
             self.end_with_fault(&outbox, class, message);
             return;
         }
         let control = Control::new(order);
-        let attempt = episode::Attempt { lease, plan, outbox, control, progress, shared: Arc::clone(&self.shared) };
+        let attempt = episode::Attempt {
+            lease,
+            plan,
+            uncapped,
+            outbox,
+            control,
+            gate,
+            till: Till::default(),
+            progress,
+            shared: Arc::clone(&self.shared),
+        };
         self.episodes.spawn(async move {
             Box::pin(episode::run(attempt)).await;
             lease
@@ -96,7 +110,7 @@ impl Actor {
     fn end_with_fault(&self, outbox: &Outbox, class: FaultClass, message: String) {
         let notes = AttemptNotes { hostname: self.shared.config.hostname.clone(), ..AttemptNotes::default() };
         let end = AttemptEnd::Fault(Fault { class, message, log_tail: None });
-        if let Err(error) = outbox.end(end, notes) {
+        if let Err(error) = outbox.end(end, notes, Vec::new()) {
             tracing::error!(attempt = %outbox.lease().attempt, error = %crate::chain(&error), "an end cannot be recorded");
             outbox.close();
         }
@@ -144,6 +158,12 @@ impl Actor {
                 let outbox = Arc::new(Outbox::new(spool, records));
                 tracing::info!(attempt = %outbox.lease().attempt, steps = outbox.steps(), "delivering what a dead worker left");
                 if !outbox.has_end() {
+                    if let Err(error) = outbox.settle_open_calls() {
+                        tracing::warn!(error = %crate::chain(&error), "a spool cannot be written and is left alone");
+                        return;
+                    }
+                    let purses = self.shared.escrow.recorded(&outbox);
+                    self.shared.escrow.last_word(&outbox, &purses);
                     outbox.close();
                 }
                 self.late.insert(outbox.lease(), Arc::clone(&outbox));
@@ -156,6 +176,7 @@ impl Actor {
     pub(super) fn stop(&mut self, lease: &LeaseRef, reason: StopReason) {
         let Some(live) = self.live.get(lease) else { return };
         tracing::info!(attempt = %lease.attempt, ?reason, "attempt is stopped");
+        live.gate.set(None);
         live.control.send_if_modified(|order| {
             let first = !matches!(order, Order::Stop(_));
             if first {
@@ -167,9 +188,7 @@ impl Actor {
             // Not ours any more: neither renewed nor named again. What it recorded is still delivered.
             self.clock.dropped(lease);
             if let Some(live) = self.live.remove(lease) {
-                if !live.outbox.has_end() {
-                    live.outbox.close();
-                }
+                // Without an end, it is closed by its episode, when its calls are settled.
                 if !live.outbox.is_finished() {
                     self.late.insert(*lease, live.outbox);
                 }
@@ -205,5 +224,6 @@ impl Actor {
             self.clock.dropped(lease);
         }
         self.late.remove(lease);
+        self.shared.escrow.forget(lease);
     }
 }

@@ -1,0 +1,196 @@
+//! What agents need of the gateway, and what its refusals mean for an episode.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use longhaul_core::call::CallTotals;
+use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
+use longhaul_gateway::{Account, CallError, GatewayError, ModelAnswer, ModelCall};
+
+use super::AgentEnd;
+use crate::model::LeaseGate;
+use crate::moment;
+use crate::sandbox::Pending;
+
+/// The account of an attempt, as agents use it.
+pub(crate) trait Caller: fmt::Debug + Send + Sync {
+    /// Makes a call.
+    fn call(&self, call: ModelCall) -> Pending<'_, Result<ModelAnswer, CallError>>;
+    /// Serves the vendors' protocols on a unix socket, until dropped.
+    fn listen<'a>(&'a self, socket: &'a Path) -> Pending<'a, Result<(), GatewayError>>;
+    /// The number that the next step will have.
+    fn set_step(&self, step: u32);
+    /// The numbers of the calls since this was last asked.
+    fn take_numbers(&self) -> Vec<u32>;
+    /// The sums over its calls.
+    fn totals(&self) -> CallTotals;
+    /// How long calls waited for what is not the agent's doing.
+    fn paused(&self) -> Duration;
+    /// Which budget is spent, once a call was refused for want of money.
+    fn spent(&self) -> Option<String>;
+    /// What a person should know of its calls.
+    fn warnings(&self) -> Vec<String>;
+}
+
+impl Caller for Account {
+    fn call(&self, call: ModelCall) -> Pending<'_, Result<ModelAnswer, CallError>> {
+        Box::pin(Self::call(self, call))
+    }
+
+    fn listen<'a>(&'a self, socket: &'a Path) -> Pending<'a, Result<(), GatewayError>> {
+        Box::pin(Self::listen(self, socket))
+    }
+
+    fn set_step(&self, step: u32) {
+        Self::set_step(self, step);
+    }
+
+    fn take_numbers(&self) -> Vec<u32> {
+        Self::take_numbers(self)
+    }
+
+    fn totals(&self) -> CallTotals {
+        Self::totals(self)
+    }
+
+    fn paused(&self) -> Duration {
+        Self::paused(self)
+    }
+
+    fn spent(&self) -> Option<String> {
+        Self::spent(self)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        Self::warnings(self)
+    }
+}
+
+/// How often it is looked whether a lease holds again.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// An account whose calls wait while the lease does not hold: an attempt that is parked spends
+/// nothing, and loses nothing by it.
+#[derive(Debug)]
+pub(crate) struct Leased {
+    account: Arc<dyn Caller>,
+    gate: Arc<LeaseGate>,
+    /// How long a call waits for it.
+    limit: Duration,
+    waited_millis: AtomicU64,
+}
+
+impl Leased {
+    /// An account behind a lease.
+    pub(crate) const fn new(account: Arc<dyn Caller>, gate: Arc<LeaseGate>, limit: Duration) -> Self {
+        Self { account, gate, limit, waited_millis: AtomicU64::new(0) }
+    }
+
+    /// Waits until the lease holds. What is waited so is no time of the agent's.
+    async fn wait(&self) -> bool {
+        let start = moment::now();
+        let mut counted = 0;
+        while !self.gate.holds() {
+            tokio::time::sleep(LOOK).await;
+            let waited = moment::since(start).0;
+            self.waited_millis.fetch_add(waited.saturating_sub(counted), Ordering::SeqCst);
+            counted = waited;
+            if Duration::from_millis(waited) >= self.limit {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Caller for Leased {
+    fn call(&self, call: ModelCall) -> Pending<'_, Result<ModelAnswer, CallError>> {
+        Box::pin(async move {
+            loop {
+                let held = self.wait().await;
+                match self.account.call(call.clone()).await {
+                    // It ended between the two.
+                    Err(CallError::Journal(_)) if held && !self.gate.holds() => {}
+                    answered => return answered,
+                }
+            }
+        })
+    }
+
+    fn listen<'a>(&'a self, socket: &'a Path) -> Pending<'a, Result<(), GatewayError>> {
+        self.account.listen(socket)
+    }
+
+    fn set_step(&self, step: u32) {
+        self.account.set_step(step);
+    }
+
+    fn take_numbers(&self) -> Vec<u32> {
+        self.account.take_numbers()
+    }
+
+    fn totals(&self) -> CallTotals {
+        self.account.totals()
+    }
+
+    fn paused(&self) -> Duration {
+        self.account.paused().saturating_add(Duration::from_millis(self.waited_millis.load(Ordering::SeqCst)))
+    }
+
+    fn spent(&self) -> Option<String> {
+        self.account.spent()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.account.warnings()
+    }
+}
+
+/// What a call without an answer means for its episode.
+///
+/// A spent budget ends it in order. A vendor that does not answer, or that takes neither the key
+/// nor the model, is a fault of the endpoint: another attempt may find it well. A request that the
+/// vendor refuses for what is in it, or that cannot be bounded, is a fault of the agent as it is
+/// configured, which another attempt will not cure. What cannot be written down is a fault of the
+/// node's disk or of the store.
+pub(crate) fn end_of(error: &CallError) -> AgentEnd {
+    let class = match error {
+        CallError::Budget { .. } => return AgentEnd::By(EndedBy::Budget),
+        CallError::Tokens { .. } => return AgentEnd::By(EndedBy::Tokens),
+        CallError::Endpoint { .. } | CallError::Rejected { status: 401 | 403 | 404 | 407, .. } => {
+            FaultClass::ModelEndpoint
+        }
+        CallError::Rejected { .. } | CallError::Unbounded { .. } => FaultClass::AgentCrashed,
+        CallError::Journal(journal) if journal.disk => FaultClass::NodeDisk,
+        CallError::Journal(_) | CallError::Closed => FaultClass::Store,
+    };
+    AgentEnd::Fault(Fault { class, message: error.to_string(), log_tail: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_gateway::ports::JournalError;
+
+    use super::*;
+
+    #[test]
+    fn each_refusal_ends_the_episode_by_the_documented_rule() {
+        let endpoint = || CallError::Endpoint { endpoint: "e".to_owned(), message: "503".to_owned(), down: true };
+        let rejected = |status| CallError::Rejected { status, body: "no".to_owned() };
+        let journal = |disk| CallError::Journal(JournalError { message: "full".to_owned(), disk });
+        let class = |error: &CallError| match end_of(error) {
+            AgentEnd::Fault(fault) => fault.class,
+            AgentEnd::By(by) => panic!("{by}"),
+        };
+        assert_eq!(end_of(&CallError::Budget { scope: "run".to_owned() }), AgentEnd::By(EndedBy::Budget));
+        assert_eq!(end_of(&CallError::Tokens { used: 5, most: 4 }), AgentEnd::By(EndedBy::Tokens));
+        assert_eq!(class(&endpoint()), FaultClass::ModelEndpoint);
+        assert_eq!(class(&rejected(401)), FaultClass::ModelEndpoint);
+        assert_eq!(class(&rejected(400)), FaultClass::AgentCrashed);
+        assert_eq!(class(&CallError::Unbounded { reason: "file ids".to_owned() }), FaultClass::AgentCrashed);
+        assert_eq!((class(&journal(true)), class(&journal(false))), (FaultClass::NodeDisk, FaultClass::Store));
+    }
+}

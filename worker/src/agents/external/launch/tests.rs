@@ -1,0 +1,46 @@
+//! What a program finds in its environment; programs themselves are in [`crate::agents::tests`].
+
+use longhaul_core::endpoint::RateLimits;
+use longhaul_core::time::Millis;
+
+use super::*;
+
+fn endpoint(name: &str, protocol: Protocol) -> EndpointPlan {
+    EndpointPlan {
+        name: name.to_owned(),
+        protocol,
+        vendor: "v".to_owned(),
+        urls: vec!["https://api.vendor.test".to_owned()],
+        secret: Some("THE_KEY".to_owned()),
+        limits: RateLimits::default(),
+        call_limit: Millis(1),
+        retries: 0,
+    }
+}
+
+fn agent() -> ExternalAgent {
+    ExternalAgent {
+        command: vec!["x".to_owned()],
+        files: None,
+        image: None,
+        variables: BTreeMap::from([("OPENAI_BASE_URL".to_owned(), "own".to_owned())]),
+        endpoints: Vec::new(),
+        answer_limit: Millis(1),
+    }
+}
+
+#[test]
+fn endpoints_are_found_where_the_vendors_sdks_look() {
+    let endpoints =
+        [endpoint("a", Protocol::Anthropic), endpoint("g", Protocol::Gemini), endpoint("a2", Protocol::Anthropic)];
+    let env = environment(&agent(), &endpoints, "lh-1");
+    let found = |name: &str| env.get(name).map(String::as_str);
+    assert_eq!(found("ANTHROPIC_BASE_URL"), Some("http://127.0.0.1:8377/a"));
+    assert_eq!(found("GOOGLE_GEMINI_BASE_URL"), Some("http://127.0.0.1:8377/g"));
+    assert_eq!((found("ANTHROPIC_API_KEY"), found("GEMINI_API_KEY")), (Some("lh-1"), Some("lh-1")));
+    assert_eq!(found("OPENAI_BASE_URL"), Some("own"), "what the agent says itself wins");
+    let all = format!("{env:?} {:?}", told_endpoints(&endpoints));
+    assert!(!all.contains("THE_KEY") && !all.contains("vendor.test"), "{all}");
+    assert_eq!(told_endpoints(&[endpoint("o", Protocol::OpenAi)])["o"]["base_url"], "http://127.0.0.1:8377/o/v1");
+    assert!(environment(&agent(), &[], "lh-1").values().all(|value| value != "lh-1"), "nothing to call, no key");
+}
