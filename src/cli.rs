@@ -1,12 +1,14 @@
 //! The command line: what can be asked, and the help that explains it.
 
 mod common;
+mod run;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 pub use common::{LayerPlaceArgs, PickArgs, SourceArgs, Unfit, VenueArgs};
+pub use run::{AgentCap, Cap, PlanArgs, PlanCommand, PricesArgs, RunArgs, SpendingArgs, TokenCap};
 
 use crate::output::Format;
 
@@ -44,14 +46,22 @@ pub enum Command {
     Show(ShowArgs),
     /// Write trajectories as files.
     Export(crate::commands::export::ExportArgs),
+    /// Show what a run may spend and has spent, or raise its budgets.
+    Budget(crate::commands::budget::BudgetArgs),
+    /// Give a key of a model vendor to a coordinator.
+    Secrets(crate::commands::secrets::SecretsArgs),
     /// Stop a run: what is live is ended, what waits is settled as cancelled.
     Cancel(CancelArgs),
     /// List, build, check, remove and explain layers.
     Layers(LayersArgs),
-    /// Make the image that every env stands on, and say where it is.
+    /// Make the image that envs stand on, and say where it is.
     Base(crate::commands::base::BaseArgs),
     /// Check a store, or copy it.
     Store(StoreArgs),
+    /// Print what models cost, as runs are priced.
+    Prices(PricesArgs),
+    /// Compare run files.
+    Plan(PlanArgs),
     /// Look at what is asked of Slurm, and why nothing starts.
     Slurm(crate::commands::slurm::SlurmArgs),
     /// Read a benchmark and report every oddity in it.
@@ -60,70 +70,6 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Print the settings file with every default, or check one.
     Settings(SettingsArgs),
-}
-
-/// `longhaul run`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul run examples/benchmark --agent idle
-  longhaul run CLONE/benchmarks/cua_world --task gpredict_env/add_ground_station \\
-      --agent scripted:actions.jsonl
-  longhaul run BENCHMARK --split test --difficulty easy --shuffle 1 --limit 20 \\
-      --agent scripted:answers/ --samples 3 --dry-run
-
-Without --coordinator, the run has a coordinator of its own over the store folder and one
-worker on this machine. The first Ctrl-C stops in order, the second at once; what was stored
-stays. Episodes that fail are data: the command then still succeeds (but see --fail-on-fault).")]
-pub struct RunArgs {
-    /// Which tasks.
-    #[command(flatten)]
-    pub pick: PickArgs,
-    /// An agent: `scripted:FILE.jsonl`, `scripted:FOLDER` (with ENV/TASK.jsonl), or `idle`;
-    /// `NAME=` before it names it. Each one runs every task. May be repeated.
-    #[arg(long = "agent", value_name = "SPEC", required = true, help_heading = "How")]
-    pub agents: Vec<String>,
-    /// How often each task is run by each agent.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
-    pub samples: u32,
-    /// The most steps of an episode, whatever its task says.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
-    pub steps: Option<u32>,
-    /// The longest that an agent may act in an episode, in place of `run.time`.
-    #[arg(long, value_name = "DURATION", value_parser = crate::units::duration, help_heading = "How")]
-    pub time: Option<longhaul_core::time::Millis>,
-    /// The most attempts of an episode that end in a fault of its own.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
-    pub max_attempts: Option<u32>,
-    /// Whether an env hook that fails is a fault: `strict`, `tolerate`, or `tolerate:ENV`
-    /// for one env (globs are fine). May be repeated; later ones win.
-    #[arg(long, value_name = "POLICY", help_heading = "How")]
-    pub hook_policy: Vec<String>,
-    /// What becomes of envs that need what a container cannot give (systemd, docker, Windows).
-    #[arg(long, value_enum, value_name = "HOW", default_value_t, help_heading = "How")]
-    pub unfit: Unfit,
-    /// Stands on exactly the layers that an earlier run in the same store stood on, and on none
-    /// that is built again: an id, the unambiguous start or end of one, or `latest`.
-    #[arg(long, value_name = "RUN", help_heading = "How")]
-    pub layers_from: Option<String>,
-    /// A name for the run, for people.
-    #[arg(long, value_name = "TEXT", help_heading = "How")]
-    pub name: Option<String>,
-    /// Says what would run and what it needs, and starts nothing.
-    #[arg(long, help_heading = "How")]
-    pub dry_run: bool,
-    /// Ends with code 7 if episodes of the run are faulted.
-    #[arg(long, help_heading = "How")]
-    pub fail_on_fault: bool,
-    /// The form of the result on stdout.
-    #[arg(long, value_enum, default_value_t, help_heading = "How")]
-    pub format: Format,
-    /// Where.
-    #[command(flatten)]
-    pub venue: VenueArgs,
-    /// Submits, prints the run's id and ends, in place of following it.
-    #[arg(long, requires = "coordinator", help_heading = "Where")]
-    pub detach: bool,
 }
 
 /// `longhaul serve`
@@ -241,6 +187,7 @@ Examples:
   longhaul show                              the latest run, as a table
   longhaul show latest/3                     an episode: settlement, attempts, logs
   longhaul show latest/3 --steps             its steps, a line each
+  longhaul show latest/3 --calls             its model calls, a line each
   longhaul show latest/3 --log post_start    one of its logs
   longhaul show latest/3 --screenshot 0 -o first.png")]
 pub struct ShowArgs {
@@ -248,8 +195,11 @@ pub struct ShowArgs {
     #[arg(value_name = "RUN[/INDEX]", default_value = "latest")]
     pub what: String,
     /// The steps of the episode.
-    #[arg(long, conflicts_with_all = ["log", "screenshot"])]
+    #[arg(long, conflicts_with_all = ["calls", "log", "screenshot"])]
     pub steps: bool,
+    /// The model calls of the episode, with what they cost.
+    #[arg(long, conflicts_with_all = ["log", "screenshot"])]
+    pub calls: bool,
     /// A log of the episode, by name.
     #[arg(long, value_name = "NAME", conflicts_with = "screenshot")]
     pub log: Option<String>,

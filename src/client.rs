@@ -200,6 +200,43 @@ impl Source {
         }
     }
 
+    /// The model calls of an attempt, in order.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub async fn calls(&self, attempt: AttemptId) -> Result<Vec<v1::CallRow>, CliError> {
+        match self {
+            Self::Live(client) => {
+                let request = v1::ListCallsRequest { attempt_id: attempt.to_string() };
+                let what = "list the model calls";
+                let stream = client.control.clone().list_calls(request).await.map_err(client.refused(what))?;
+                stream.into_inner().collect::<Result<_, _>>().await.map_err(client.refused(what))
+            }
+            Self::Stored(reader) => Ok(view::calls(reader, attempt).collect::<Result<_, _>>()?),
+        }
+    }
+
+    /// What a run may spend and has spent, by scope.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub async fn budget(&self, run: &str) -> Result<v1::ShowBudgetResponse, CliError> {
+        match self {
+            Self::Live(client) => {
+                let request = v1::ShowBudgetRequest { run_id: run.to_owned() };
+                let answer = client.control.clone().show_budget(request).await;
+                Ok(answer.map_err(client.refused("show the budget"))?.into_inner())
+            }
+            Self::Stored(reader) => {
+                let id = convert::parsed("run_id", run).map_err(CliError::Answer)?;
+                let record = reader.run(id)?;
+                Ok(record.map(|record| view::budget(&record)).unwrap_or_default())
+            }
+        }
+    }
+
     /// The layers that a run's attempts rested on, or all.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use longhaul_apptainer::base::CertificateError;
 use longhaul_apptainer::layers::carry::CarryError;
 use longhaul_coordinator::view::ViewError;
 use longhaul_coordinator::{AccessFolderError, ActorError, StartError};
@@ -12,6 +13,7 @@ use longhaul_worker::WorkerError;
 
 use crate::exit::Exit;
 use crate::settings::SettingsError;
+use crate::strict::StrictError;
 
 /// Why a command failed. Causes are shown in a chain, at the edge, once.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,20 @@ pub enum CliError {
     /// The settings.
     #[error("the settings cannot be used")]
     Settings(#[source] SettingsError),
+    /// Certificates that base images are to trust.
+    #[error("the setting `base.certificates` cannot be used")]
+    Certificates(#[source] CertificateError),
+    /// A run file, or a file of prices.
+    #[error("the file cannot be used")]
+    Strict(#[source] StrictError),
+    /// The key of a model vendor is not there.
+    #[error("the endpoint `{endpoint}` needs a key, and the environment variable {variable} is not set")]
+    NoKey {
+        /// The endpoint.
+        endpoint: String,
+        /// The variable.
+        variable: String,
+    },
     /// The command line makes no sense in a way that its parser cannot see.
     #[error("{0}")]
     Usage(String),
@@ -197,6 +213,9 @@ impl CliError {
         match self {
             Self::Usage(_) => Exit::Usage,
             Self::Settings(_)
+            | Self::Strict(_)
+            | Self::NoKey { .. }
+            | Self::Certificates(_)
             | Self::Pool { .. }
             | Self::UnknownRun { .. }
             | Self::AmbiguousRun { .. }
@@ -220,6 +239,7 @@ impl CliError {
                 WorkerError::File { .. }
                 | WorkerError::Sandbox(_)
                 | WorkerError::Cache(_)
+                | WorkerError::Gateway(_)
                 | WorkerError::Node { .. } => Exit::Machine,
             },
             Self::Lint(error) => error.exit(),
@@ -249,6 +269,7 @@ impl CliError {
                 | StartError::Tls(_)
                 | StartError::Random(_)
                 | StartError::Slurm(_)
+                | StartError::Layers { .. }
                 | StartError::Logs { .. } => Exit::Machine,
                 StartError::Unreachable => Exit::Usage,
                 StartError::Open(_)
@@ -273,6 +294,10 @@ impl CliError {
             Self::Settings(SettingsError::UnknownKey { .. } | SettingsError::Value { .. }) => {
                 Some("`longhaul settings` prints every setting with its default".to_owned())
             }
+            Self::NoKey { variable, .. } => Some(format!(
+                "export {variable} for this command; its value goes to the coordinator's memory and to workers, and is \
+                 never stored. The setting `key_env` of the endpoint names another variable, or none"
+            )),
             Self::Pool { .. } => Some("mend its table `[slurm.pools.NAME]` in the settings; see docs/slurm.md".to_owned()),
             Self::Settings(SettingsError::Read { .. } | SettingsError::Parse { .. }) => None,
             Self::NoHome { .. } => Some("name a folder on the command line or in the settings".to_owned()),

@@ -9,7 +9,8 @@ pub enum Exit {
     Unexpected,
     /// The command line makes no sense.
     Usage,
-    /// An input is not there or is wrong: a spec, a task, an agent, the settings.
+    /// An input is not there or is wrong: a spec, a task, an agent, a run file, a price, a key, the
+    /// settings.
     Input,
     /// This machine lacks something: Apptainer, user ids, disk.
     Machine,
@@ -47,7 +48,7 @@ Exit codes:
   0    done; verdicts of episodes, failed ones too, are data
   1    an error that was not foreseen
   2    the command line is wrong
-  3    an input is missing or wrong: benchmark, task, agent, settings
+  3    an input is missing or wrong: benchmark, task, agent, run file, price, key, settings
   4    this machine lacks something: Apptainer, user ids, disk (see `longhaul doctor`)
   5    the store is locked, of an unknown format, or damaged
   6    the coordinator cannot be reached, or refuses

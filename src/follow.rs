@@ -92,8 +92,9 @@ impl Shown for Lines {
 
 fn settled_line(row: &v1::EpisodeRow, run: &v1::RunSummary) -> String {
     let sample = if row.sample > 0 { format!(" (sample {})", row.sample) } else { String::new() };
+    let money = show::money(run).map(|money| format!(", {money}")).unwrap_or_default();
     format!(
-        "{}{sample}, {}: {} after {} steps  [{}/{}]",
+        "{}{sample}, {}: {} after {} steps  [{}/{}{money}]",
         escape_line(&row.task),
         escape_line(&row.agent),
         row.state,
@@ -141,7 +142,8 @@ impl Shown for Bars {
             [] => String::new(),
             reasons => format!("  waiting: {}", escape_line(&reasons.join("; "))),
         };
-        self.run.set_message(format!("{}{building}{waiting}", show::counts(summary)));
+        let money = show::money(summary).map(|money| format!("  {money}")).unwrap_or_default();
+        self.run.set_message(format!("{}{money}{building}{waiting}", show::counts(summary)));
         let now: BTreeSet<&str> = update.live.iter().take(LIVE_LINES).map(|live| live.attempt.as_str()).collect();
         self.live.retain(|attempt, bar| {
             let stays = now.contains(attempt.as_str());

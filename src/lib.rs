@@ -4,6 +4,7 @@
 //! [`output::escape`]; errors are shown once, here, with their causes and a hint; the
 //! process ends in `main.rs` alone.
 
+pub mod bases;
 pub mod benchmark;
 pub mod cli;
 pub mod client;
@@ -12,11 +13,15 @@ pub mod doctor;
 pub mod error;
 pub mod exit;
 pub mod follow;
+pub mod nearest;
 pub mod output;
 pub mod places;
+pub mod prices;
+pub mod runfile;
 pub mod settings;
 pub mod show;
 pub mod signals;
+pub mod strict;
 pub mod units;
 pub mod upload;
 
@@ -81,10 +86,14 @@ async fn act(command: Command, settings: &Settings, file: Option<&Path>) -> Resu
         Command::Watch(args) => commands::watch::watch(args, settings).await,
         Command::Show(args) => commands::show::show(args, settings).await,
         Command::Export(args) => commands::export::export(args, settings).await,
+        Command::Budget(args) => commands::budget::budget(args, settings).await,
+        Command::Secrets(args) => commands::secrets::secrets(args, settings).await,
         Command::Cancel(args) => commands::cancel::cancel(args, settings).await,
         Command::Layers(args) => Box::pin(commands::layers::layers(args, settings)).await,
         Command::Base(args) => commands::base::base(args, settings).await,
         Command::Store(args) => commands::store::store(args, settings),
+        Command::Prices(args) => commands::prices::prices(&args, settings),
+        Command::Plan(args) => commands::plan::plan(&args),
         Command::Slurm(args) => commands::slurm::slurm(args, settings, file).await,
         Command::Doctor(args) => return doctor::run(&args, settings).await,
         Command::Lint(args) => return commands::lint::run(&args).map_err(CliError::Lint),

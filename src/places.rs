@@ -21,7 +21,7 @@ fn user_folder(what: &'static str, xdg: &str, in_home: &str) -> Result<PathBuf, 
 }
 
 /// Replaces a leading `~/`, as a shell would.
-fn expand(path: &Path) -> Result<PathBuf, CliError> {
+pub(crate) fn expand(path: &Path) -> Result<PathBuf, CliError> {
     match path.strip_prefix("~") {
         Ok(rest) => {
             let home = variable("HOME").ok_or(CliError::NoHome { what: "`~`", variable: "HOME" })?;

@@ -1,5 +1,6 @@
 //! Runs and episodes as tables and as JSON: what `run`, `status`, `show` and `watch` share.
 
+use longhaul_core::money::Money;
 use longhaul_core::outcome::Settlement;
 use longhaul_core::time::Millis;
 use longhaul_proto::v1;
@@ -41,7 +42,7 @@ pub fn tone(state: &str) -> Tone {
     match state {
         "passed" => Tone::Good,
         "failed" => Tone::Bad,
-        "faulted" | "unverified" | "cancelled" => Tone::Warn,
+        "faulted" | "unverified" | "cancelled" | "not started" => Tone::Warn,
         _ => Tone::Dim,
     }
 }
@@ -49,7 +50,7 @@ pub fn tone(state: &str) -> Tone {
 /// How many episodes are settled.
 #[must_use]
 pub const fn settled(run: &v1::RunSummary) -> u32 {
-    run.passed + run.failed + run.unverified + run.cancelled + run.faulted
+    run.passed + run.failed + run.unverified + run.cancelled + run.faulted + run.not_started
 }
 
 /// The settled episodes in words: `3 passed, 1 faulted`.
@@ -60,11 +61,36 @@ pub fn counts(run: &v1::RunSummary) -> String {
         (run.failed, "failed"),
         (run.unverified, "unverified"),
         (run.faulted, "faulted"),
+        (run.not_started, "not started"),
         (run.cancelled, "cancelled"),
     ];
     let shown: Vec<String> =
         words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     if shown.is_empty() { "none settled".to_owned() } else { shown.join(", ") }
+}
+
+/// What a run has spent, and of how much, for people; nothing if it spends no money.
+#[must_use]
+pub fn money(run: &v1::RunSummary) -> Option<String> {
+    let spent = Money::from_nanos(run.spent_nanos);
+    match run.cap_nanos.map(Money::from_nanos) {
+        // Rounding alone never shows more than the cap.
+        Some(cap) if spent <= cap => Some(format!("{} of {cap}", rounded(spent).min(cap))),
+        Some(cap) => Some(format!("{} of {cap}", rounded(spent))),
+        None => (!spent.is_zero()).then(|| cents(spent)),
+    }
+}
+
+/// An amount for tables: to the cent, rounded up; below a cent to four decimals.
+#[must_use]
+pub fn cents(amount: Money) -> String {
+    rounded(amount).to_string()
+}
+
+fn rounded(amount: Money) -> Money {
+    let (cent, fine) = (10_000_000, 100_000);
+    let unit = if amount.nanos() < cent { fine } else { cent };
+    Money::from_nanos(amount.nanos().div_ceil(unit).saturating_mul(unit))
 }
 
 /// Runs, the newest last.
@@ -105,7 +131,16 @@ pub fn run_json(run: &v1::RunSummary) -> Value {
         "unverified": run.unverified,
         "cancelled": run.cancelled,
         "faulted": run.faulted,
+        "not_started": run.not_started,
+        "cap_dollars": run.cap_nanos.map(|cap| dollars(Money::from_nanos(cap))),
+        "spent_dollars": dollars(Money::from_nanos(run.spent_nanos)),
     })
+}
+
+/// An amount for programs: its exact digits, as a text.
+#[must_use]
+pub fn dollars(amount: Money) -> String {
+    amount.to_string().trim_start_matches('$').to_owned()
 }
 
 /// The settlement of an episode, if it has one.
@@ -128,6 +163,7 @@ fn explain(settlement: &Settlement) -> (String, String, String) {
         Settlement::Verdict(verdict) => (score(verdict.score), verdict.ended_by.to_string(), verdict.feedback.clone()),
         Settlement::Unverified { ended_by, reason } => (String::new(), ended_by.to_string(), reason.clone()),
         Settlement::Cancelled => (String::new(), String::new(), String::new()),
+        Settlement::NotStarted { reason } => (String::new(), String::new(), reason.clone()),
         Settlement::Faulted(fault) => (String::new(), fault.class.to_string(), fault.message.clone()),
     }
 }
@@ -144,11 +180,16 @@ fn score(score: f64) -> String {
 /// A settlement cannot be understood.
 pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, CliError> {
     let many_samples = rows.iter().any(|row| row.sample > 0);
+    let any_spent = rows.iter().any(|row| row.spent_nanos > 0);
     let mut head = vec!["#", "task", "agent"];
     if many_samples {
         head.push("sample");
     }
-    head.extend(["verdict", "score", "steps", "attempts", "ended by", "why"]);
+    head.extend(["verdict", "score", "steps"]);
+    if any_spent {
+        head.push("spent");
+    }
+    head.extend(["attempts", "ended by", "why"]);
     let mut table = Table::new(&head);
     for row in rows {
         let settlement = settlement(row)?;
@@ -163,6 +204,11 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
             (row.state.clone(), tone(&row.state)),
             (score, Tone::Plain),
             (row.steps.to_string(), Tone::Plain),
+        ]);
+        if any_spent {
+            cells.push((cents(Money::from_nanos(row.spent_nanos)), Tone::Plain));
+        }
+        cells.extend([
             (row.attempts.to_string(), if row.attempts > 1 { Tone::Warn } else { Tone::Plain }),
             (ended_by, Tone::Plain),
             (cut(why.lines().next().unwrap_or_default(), REASON_WIDTH), Tone::Dim),
@@ -187,6 +233,7 @@ pub fn episode_json(row: &v1::EpisodeRow) -> Result<Value, CliError> {
         "settlement": settlement(row)?,
         "attempts": row.attempts,
         "steps": row.steps,
+        "spent_dollars": dollars(Money::from_nanos(row.spent_nanos)),
         "settled_at": instant(row.settled_at_millis),
     }))
 }
@@ -276,6 +323,19 @@ mod tests {
         assert!(lines[1].contains("failed") && lines[1].contains("12.50") && lines[1].contains("steps"), "{text}");
         assert!(lines[1].ends_with("cell \\u{1b}[31mB2"), "{text}");
         assert!(lines[2].contains("queued"), "{text}");
+    }
+
+    #[test]
+    fn money_is_shown_to_the_cent_and_never_beyond_its_cap_by_rounding() {
+        let run = |cap_nanos: Option<u64>, spent_nanos| {
+            money(&v1::RunSummary { cap_nanos, spent_nanos, ..v1::RunSummary::default() })
+        };
+        assert_eq!(run(None, 0), None);
+        assert_eq!(run(None, 1_234_567_891).as_deref(), Some("$1.24"));
+        assert_eq!(run(None, 4_321).as_deref(), Some("$0.0001"));
+        assert_eq!(run(Some(5_000_000_000), 0).as_deref(), Some("$0.00 of $5.00"));
+        assert_eq!(run(Some(15_000_000), 14_900_000).as_deref(), Some("$0.015 of $0.015"));
+        assert_eq!(run(Some(15_000_000), 15_000_001).as_deref(), Some("$0.02 of $0.015"));
     }
 
     #[test]

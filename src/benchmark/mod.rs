@@ -6,6 +6,8 @@
 mod agents;
 mod check;
 mod layout;
+mod limits;
+mod models;
 mod pins;
 mod plan;
 mod policy;
@@ -15,10 +17,13 @@ mod scripts;
 mod select;
 mod tree;
 
-pub use agents::{Agent, AgentError};
+pub(crate) use agents::PARAMETER_KEYS;
+pub use agents::{Agent, AgentError, AskedAgent, External, Parameters};
 pub use layout::{Layout, LayoutError, MountSource};
+pub use limits::{LimitTerms, Limits, Preset};
+pub use models::{Caps, ModelError, ModelTerms, gateway};
 pub use pins::{EnvLayers, LayersFrom, PinError};
-pub use plan::{EnvPreview, Extent, Limits, OnRefusal, PassedOver, PlanError, Planned, Request, plan, preview};
+pub use plan::{EnvPreview, Extent, OnRefusal, PassedOver, PlanError, Planned, Request, plan, preview};
 pub use policy::{HookPolicies, PolicyError};
 pub use quarantine::{Quarantine, QuarantineError, parse_quarantine, quarantine_line};
 pub use read::{Benchmark, Depth, Env, ReadError, Task, TaskInfo};

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::digest::{Digest, DigestBuilder};
 use longhaul_core::ids::TaskName;
 use longhaul_core::lint::{Finding, Need};
@@ -17,6 +16,8 @@ use longhaul_core::time::Millis;
 use super::agents::{Agent, AgentError, AgentPlanner};
 use super::check;
 use super::layout::MountSource;
+use super::limits::Limits;
+use super::models::ModelTerms;
 use super::pins::{LayersFrom, PinError};
 use super::policy::HookPolicies;
 use super::read::{Benchmark, Env};
@@ -28,43 +29,15 @@ const HOOK_SECS: u64 = 600;
 /// How long the screen is left alone after an export hook where the task does not say.
 const EXPORT_SETTLE_SECS: f64 = 15.0;
 
+/// What an episode takes at most beside its agent's time: layers, setup, export, verification.
+/// The same for all, so that it says nothing of which of them are long.
+const AROUND: Millis = Millis::from_secs(3600);
+
 /// Why an episode that was only to start has no verdict.
 const START_ONLY: &str = "it has started, which is all that was asked for";
 
 /// The longest that a task may ask for the screen to be left alone, in seconds.
 const MAX_EXPORT_SETTLE_SECS: f64 = 600.0;
-
-/// What an episode may use, as a person and the settings say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The most steps, whatever the task says.
-    pub steps: Option<u32>,
-    /// The most steps of a task that does not say.
-    pub default_steps: u32,
-    /// The longest that an agent may act.
-    pub time: Millis,
-}
-
-impl Limits {
-    /// The most steps of a task that does not say, where nobody else does: as upstream.
-    pub const DEFAULT_STEPS: u32 = 50;
-
-    /// The longest that an agent may act, where nobody says: as upstream.
-    pub const DEFAULT_TIME: Millis = Millis::from_secs(24 * 60 * 60);
-
-    /// The budget of an episode of a task that asks for so many steps. The task's own
-    /// `timeout_sec` is not used: it was chosen without the time that models take.
-    #[must_use]
-    pub fn budget(&self, task_steps: Option<u32>) -> EpisodeBudget {
-        EpisodeBudget { max_steps: self.steps.or(task_steps).unwrap_or(self.default_steps), max_time: self.time }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { steps: None, default_steps: Self::DEFAULT_STEPS, time: Self::DEFAULT_TIME }
-    }
-}
 
 /// What becomes of envs that cannot be run here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +86,8 @@ pub struct Request<'a> {
     pub layers_from: Option<&'a LayersFrom>,
     /// How far episodes go.
     pub extent: Extent,
+    /// What it says of models and of money.
+    pub models: &'a ModelTerms,
 }
 
 /// Something that was asked for and is not part of the run.
@@ -150,6 +125,8 @@ pub struct Planned {
     pub run: RunPlan,
     /// The blob that it is in.
     pub digest: Digest,
+    /// The longest that each of its episodes may take in all, in their order.
+    pub limits: Vec<Millis>,
     /// What was asked for and is not part of it.
     pub passed_over: Vec<PassedOver>,
     /// Files that could not be frozen, relative to the benchmark: links out of the clone
@@ -268,7 +245,10 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
     if wanted > u128::from(u32::MAX) {
         return Err(PlanError::TooMany(wanted));
     }
-    let episodes = planner.episodes(&planned)?;
+    let models = request.models;
+    let gateway = models.gateway.as_ref();
+    let gateway = gateway.map(|plan| planner.builder.put_json(Path::new("the gateway"), plan)).transpose()?;
+    let (episodes, limits) = planner.episodes(&planned, gateway)?;
     let run = RunPlan {
         name: request.name.clone(),
         benchmark: benchmark.layout.root().to_string_lossy().into_owned(),
@@ -276,11 +256,14 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
         envs: planner.entries,
         episodes,
         retry: request.retry,
+        budgets: models.budgets.clone(),
+        gateway,
+        until: models.until,
     };
     let digest = planner.builder.put_json(Path::new("the run"), &run)?;
     let left_out = planner.builder.into_left_out();
     let left_out = left_out.iter().map(|path| benchmark.layout.name(path)).collect();
-    Ok(Planned { run, digest, passed_over, left_out })
+    Ok(Planned { run, digest, limits, passed_over, left_out })
 }
 
 fn refused_envs(benchmark: &Benchmark, request: &Request<'_>) -> Result<Vec<PassedOver>, PlanError> {
@@ -425,26 +408,37 @@ impl<'a> Planner<'a> {
     }
 
     /// Samples come last, so that every task is begun before any is repeated.
-    fn episodes(&mut self, tasks: &[PlannedTask]) -> Result<Vec<EpisodeEntry>, PlanError> {
-        let mut episodes = Vec::new();
+    fn episodes(
+        &mut self,
+        tasks: &[PlannedTask],
+        gateway: Option<Digest>,
+    ) -> Result<(Vec<EpisodeEntry>, Vec<Millis>), PlanError> {
+        let models = self.request.models;
+        let (mut episodes, mut limits) = (Vec::new(), Vec::new());
         let mut planners: Vec<_> = self.request.agents.iter().map(AgentPlanner::new).collect();
         for sample in 0..self.request.samples {
             for task in tasks {
                 for (agent, planner) in planners.iter_mut().enumerate() {
+                    let budget = self.request.limits.budget(task.steps);
                     let plan = EpisodePlan {
                         task: task.plan,
                         agent: planner.plan(&task.name, &mut self.builder)?,
                         sample,
-                        budget: self.request.limits.budget(task.steps),
+                        budget,
                         seed: self.seed(&task.name, agent, sample),
+                        gateway,
+                        audit: models.audit.clone(),
+                        stall: models.stall,
                     };
                     let plan = self.builder.put_json(Path::new("an episode"), &plan)?;
                     let agent = u32::try_from(agent).map_err(|_| PlanError::TooMany(agent as u128))?;
-                    episodes.push(EpisodeEntry { task: task.name.clone(), agent, sample, plan, env: task.env });
+                    let (task, env, max_cost) = (task.name.clone(), task.env, budget.max_cost);
+                    episodes.push(EpisodeEntry { task, agent, sample, plan, env, max_cost });
+                    limits.push(Millis(budget.max_time.0.saturating_add(AROUND.0)));
                 }
             }
         }
-        Ok(episodes)
+        Ok((episodes, limits))
     }
 
     /// A seed for one episode: the same whatever else is in the run.

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 /// Which benchmark, and which of its tasks.
 #[derive(Debug, Args)]
 pub struct PickArgs {
-    /// The benchmark: a folder with `environments/*/env.json` and `splits/`.
+    /// The benchmark: a folder with `environments/*/env.json` and `splits/`; `run` also takes a
+    /// run file (`FILE.toml`), which names it.
     #[arg(value_name = "BENCHMARK")]
     pub benchmark: PathBuf,
     /// A task, as ENV/TASK; globs are fine (`calc_*/sum*`). May be repeated.
@@ -36,15 +37,16 @@ pub struct PickArgs {
     pub limit: Option<usize>,
 }
 
-/// What every env stands on, and where layers are.
+/// What envs stand on, and where layers are.
 #[derive(Debug, Args)]
 pub struct LayerPlaceArgs {
     /// The folder of layers; it may be shared between machines.
     #[arg(long, value_name = "DIR", help_heading = "Where")]
     pub layers: Option<PathBuf>,
-    /// The image that every env stands on: `debian`, a .sif file, or `docker://...`.
-    #[arg(long, value_name = "IMAGE", help_heading = "Where")]
-    pub base: Option<String>,
+    /// The image that envs stand on: `debian-12`, `ubuntu-22.04`, a .sif file, or `docker://...`;
+    /// with `ENV=` before it, the one that this env stands on. May be repeated.
+    #[arg(long = "base", value_name = "IMAGE", help_heading = "Where")]
+    pub bases: Vec<String>,
     /// A folder on this node's own disk for sandboxes, caches and spools.
     #[arg(long, value_name = "DIR", help_heading = "Where")]
     pub scratch: Option<PathBuf>,

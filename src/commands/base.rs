@@ -1,4 +1,4 @@
-//! `longhaul base`: the image that every env stands on, made here and carried elsewhere.
+//! `longhaul base`: the image that envs stand on, made here and carried elsewhere.
 
 use std::path::{Path, PathBuf};
 
@@ -16,11 +16,16 @@ use crate::signals::Signals;
 #[command(after_help = "\
 Examples:
   longhaul base
+  longhaul base --base ubuntu-22.04
+  longhaul base --env gcompris_env
   longhaul base --beside /shared/bin/longhaul
 
 Runs and workers make the image by themselves when they need it; this is for machines that
 cannot. A program that finds its image beside itself uses it, and builds none.")]
 pub struct BaseArgs {
+    /// Means the image that this env stands on, in place of the usual one.
+    #[arg(long, value_name = "ENV")]
+    pub env: Option<String>,
     /// Also copies the built-in image to beside this program, a copy of this one, under the name
     /// that it looks for.
     #[arg(long, value_name = "PROGRAM")]
@@ -38,13 +43,15 @@ pub struct BaseArgs {
 pub async fn base(args: BaseArgs, settings: &Settings) -> Result<(), CliError> {
     let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
     let machine = machine(&args.place, settings).await?;
-    let name = machine.shipped_name();
+    let env = args.env.as_deref();
+    let name = machine.shipped_name(env);
     if args.beside.is_some() && name.is_none() {
-        let message = "only the built-in image is looked for beside a program; name this one with --base there";
+        let message = "only a built-in image without certificates is looked for beside a program; name this one with \
+                       --base there";
         return Err(CliError::Usage(message.to_owned()));
     }
     let image = tokio::select! {
-        image = machine.image() => image?.path,
+        image = machine.image_of(env) => image?.path,
         () = signals.next() => return Err(CliError::Interrupted),
     };
     let path = match (args.beside, name) {

@@ -49,7 +49,7 @@ async fn order(client: &Client, run: &str) -> Result<u32, CliError> {
 }
 
 /// Who asks, for people: a login name is a claim, not a proof.
-fn who() -> String {
+pub(crate) fn who() -> String {
     std::env::var("USER")
         .or_else(|_| std::env::var("LOGNAME"))
         .unwrap_or_else(|_| format!("uid {}", nix::unistd::getuid()))

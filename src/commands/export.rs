@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::step::StepRecord;
@@ -27,8 +28,8 @@ Examples:
   longhaul export 0abc --store results --format gym-anything -o episodes
   longhaul export latest --all-attempts -o everything
 
-`jsonl` is run.json, episodes.jsonl and steps.jsonl (a line each), with screenshots/ and logs/
-beside them. `gym-anything` is a folder ENV/TASK/AGENT/run_SAMPLE for each episode, with
+`jsonl` is run.json, episodes.jsonl, steps.jsonl and calls.jsonl (model calls; a line each), with
+screenshots/ and logs/ beside them. `gym-anything` is a folder ENV/TASK/AGENT/run_SAMPLE for each episode, with
 traj.jsonl, frame_00000.png (the first observation) and the following, final.png and
 summary.json. The folder is made whole or not at all, and nothing is overwritten.")]
 pub struct ExportArgs {
@@ -147,6 +148,14 @@ impl Trajectories for Live<'_> {
             .map(|row| serde_json::from_slice(&row.record_json))
             .collect::<Result<_, _>>()
             .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
+    }
+
+    fn calls(&self, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, CliError> {
+        let rows = self.handle.block_on(self.source.calls(attempt))?;
+        rows.iter()
+            .map(|row| serde_json::from_slice(&row.record_json).map(|call| (call, row.late)))
+            .collect::<Result<_, _>>()
+            .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
     }
 
     fn blob(&self, digest: &Digest) -> Result<Option<Vec<u8>>, CliError> {

@@ -1,12 +1,16 @@
 //! One module per command.
 
 pub mod base;
+pub mod budget;
 pub mod cancel;
 pub mod export;
 pub mod layers;
 pub mod lint;
+pub mod plan;
 pub mod preflight;
+pub mod prices;
 pub mod run;
+pub mod secrets;
 pub mod serve;
 pub mod settings;
 pub mod show;

@@ -3,6 +3,8 @@
 use longhaul_coordinator::{Coordinator, Listen};
 
 use crate::cli::ServeArgs;
+use crate::client::Client;
+use crate::commands::run::secrets;
 use crate::commands::slurm;
 use crate::error::CliError;
 use crate::output;
@@ -52,7 +54,7 @@ pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path
         config.slurm = Some(slurm::config(&config.store, &args.place, settings, file)?);
         config.engine = slurm::engine_settings(config.engine, settings);
         tokio::select! {
-            made = slurm::prepare_image(&args.place, settings) => made?,
+            made = slurm::prepare(&args.place, settings) => made?,
             () = signals.next() => return Err(CliError::Interrupted),
         }
     }
@@ -60,6 +62,9 @@ pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path
     for warning in coordinator.warnings() {
         tracing::warn!("{warning}");
     }
+    // Keys of model vendors in this environment are for the runs that are submitted.
+    let client = Client::open(coordinator.local_access()).await?;
+    secrets::put(&client, secrets::of_settings(settings)).await?;
     output::note(&format!("serving {}", coordinator.reader().path().display()));
     output::note(&format!("  access on this machine: {}", coordinator.local_access().display()));
     if let (Some(access), Some(address)) = (coordinator.remote_access(), coordinator.remote_address()) {

@@ -1,10 +1,13 @@
-//! `longhaul show`: a run, an episode, its steps, logs and screenshots.
+//! `longhaul show`: a run, an episode, its steps, model calls, logs and screenshots.
+
+mod calls;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{AttemptEnd, Settlement};
 use longhaul_core::step::{ActionOutcome, StepRecord};
 use longhaul_core::time::Millis;
@@ -44,8 +47,8 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     let summary = source.run(run).await?;
     let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     let Some(index) = index else {
-        if args.steps || args.log.is_some() || args.screenshot.is_some() {
-            let message = "steps, logs and screenshots are an episode's: say which one, as in `latest/0`";
+        if args.steps || args.calls || args.log.is_some() || args.screenshot.is_some() {
+            let message = "steps, calls, logs and screenshots are an episode's: say which one, as in `latest/0`";
             return Err(CliError::Usage(message.to_owned()));
         }
         return show_run(&source, &summary, run, args.format).await;
@@ -63,6 +66,10 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     if args.steps {
         let attempt = chosen(&episode, &attempts, args.attempt)?;
         return show_steps(&source, attempt.id, args.format).await;
+    }
+    if args.calls {
+        let attempt = chosen(&episode, &attempts, args.attempt)?;
+        return calls::show(&source, attempt.id, args.format).await;
     }
     show_episode(&episode, &attempts, args.format)
 }
@@ -149,6 +156,9 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
         format!("agent     {}, sample {}", output::escape_line(&row.agent), row.sample),
         format!("state     {}", output::paint(&row.state, show::tone(&row.state), colours)),
     ];
+    if row.spent_nanos > 0 {
+        lines.push(format!("spent     {}", Money::from_nanos(row.spent_nanos)));
+    }
     match show::settlement(row)? {
         Some(Settlement::Verdict(verdict)) => {
             lines.push(format!("score     {}", verdict.score));
@@ -163,6 +173,7 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
             lines.push(format!("fault     {}: {}", fault.class, indent(&fault.message)));
             lines.extend(fault.log_tail.map(|tail| format!("log tail\n  {}", indent_by(&tail, 2))));
         }
+        Some(Settlement::NotStarted { reason }) => lines.push(format!("because   {}", indent(&reason))),
         Some(Settlement::Cancelled) | None => {}
     }
     let hidden = attempts.len().saturating_sub(ATTEMPTS_SHOWN);
@@ -219,6 +230,7 @@ fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
         finish.steps.saturating_sub(1),
         notes.peak_memory_mib
     ));
+    lines.extend(calls::line(&notes.calls));
     for layer in &notes.layers {
         let made = if layer.built { "built" } else { "reused" };
         let tolerated = layer.tolerated_exit.map(|code| format!(", its hook exited with {code}")).unwrap_or_default();

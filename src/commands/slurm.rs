@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use longhaul_coordinator::allocator::{PoolConfig, SlurmConfig, batch_script, token_prefix};
-use longhaul_coordinator::{ACCESS_FILE, ACCESS_FOLDER, Listen};
+use longhaul_coordinator::{ACCESS_FOLDER, Listen, PASSES_FOLDER, StartError};
 use longhaul_core::time::Millis;
 use longhaul_engine::state::Capacity;
 use longhaul_engine::{Pool, PoolId};
@@ -14,6 +14,7 @@ use longhaul_proto::v1;
 use longhaul_slurm::{Limits, Memory, Template, WorkerCommand};
 use serde_json::json;
 
+use crate::bases;
 use crate::cli::LayerPlaceArgs;
 use crate::client::{Client, local_access};
 use crate::commands::serve::hostname;
@@ -144,14 +145,14 @@ pub fn config(
     let pools: Vec<PoolConfig> = pools.collect::<Result<_, _>>()?;
     for pool in &pools {
         // What cannot be a script is said now, and is no reason for a pool to pause later.
-        batch_script(pool, &example_token(), 1, pool.pool.walltime)
+        batch_script(pool, &passes(store)?, &example_token(), 1, pool.pool.walltime)
             .map_err(|source| CliError::Pool { pool: pool.pool.id.0.clone(), source })?;
     }
-    Ok(SlurmConfig {
-        pools,
-        poll: slurm.poll.to_std(),
-        limits: Limits { query: slurm.query_limit.to_std(), change: slurm.change_limit.to_std() },
-    })
+    Ok(SlurmConfig { pools, poll: slurm.poll.to_std(), limits: limits(settings) })
+}
+
+fn limits(settings: &Settings) -> Limits {
+    Limits { query: settings.slurm.query_limit.to_std(), change: settings.slurm.change_limit.to_std() }
 }
 
 fn pool_config(
@@ -223,10 +224,9 @@ fn worker_command(
     args.push("worker".to_owned());
     let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
     option("--layers", absolute(&places::layers(place.layers.as_deref(), settings)?)?.display().to_string());
-    if let Some(base) = &place.base {
-        // A script starts in another folder; what is no file here is a name.
-        let file = Path::new(base);
-        option("--base", if file.exists() { absolute(file)?.display().to_string() } else { base.clone() });
+    for base in &place.bases {
+        // A script starts in another folder.
+        option("--base", bases::anywhere(base)?);
     }
     if let Some(scratch) = &place.scratch {
         option("--scratch", absolute(scratch)?.display().to_string());
@@ -256,23 +256,33 @@ pub fn engine_settings(engine: longhaul_engine::Settings, settings: &Settings) -
     longhaul_engine::Settings { min_remaining: engine.min_remaining.max(least), ..engine }
 }
 
-/// The base image is made here, if this machine can: on a fresh layer folder every worker would
+/// Finds out whether Slurm can be asked at all, which is said before anything takes long. Then the
+/// base image is made here, if this machine can: on a fresh layer folder every worker would
 /// wait for the first one to make it, and nodes often have no way out.
 ///
 /// # Errors
 ///
-/// It cannot be made.
-pub async fn prepare_image(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), CliError> {
+/// Slurm's programs are not there, or the image cannot be made.
+pub async fn prepare(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), CliError> {
+    // Fields are told apart by a random word only where answers are read.
+    longhaul_slurm::Client::connect(longhaul_slurm::System::default(), 0, limits(settings))
+        .await
+        .map_err(|failure| CliError::Start(StartError::Slurm(failure)))?;
     match machine(place, settings).await {
-        Ok(machine) => machine.image().await.map(drop),
+        Ok(machine) => machine.images().await,
         Err(error) => {
             output::note(&format!(
                 "the base image cannot be made here ({error}); if it is not in the layer folder yet, the first worker \
-                 makes it, and may be ended for its silence meanwhile: see `longhaul base --help`"
+                 makes it, and the others wait for it: see `longhaul base --help`"
             ));
             Ok(())
         }
     }
+}
+
+/// Where the access files of allocations are.
+fn passes(store: &Path) -> Result<PathBuf, CliError> {
+    absolute(&store.join(ACCESS_FOLDER).join(PASSES_FOLDER))
 }
 
 /// Where allocations write what they print.
@@ -298,9 +308,9 @@ fn print_script(
             _ => return Err(CliError::Usage(format!("name one of the pools: {}", known()))),
         },
     };
-    let mut config = pool_config(name, pool, &logs(store, settings)?, place, settings, file)?;
-    config.worker.args.push(absolute(&store.join(ACCESS_FOLDER).join(ACCESS_FILE))?.display().to_string());
-    let text = batch_script(&config, &example_token(), pool.max_queued.min(pool.max_workers), pool.time)
+    let config = pool_config(name, pool, &logs(store, settings)?, place, settings, file)?;
+    let count = pool.max_queued.min(pool.max_workers);
+    let text = batch_script(&config, &passes(store)?, &example_token(), count, pool.time)
         .map_err(|source| CliError::Pool { pool: name.clone(), source })?;
     output::data(&text).map_err(CliError::Output)
 }
@@ -347,6 +357,12 @@ async fn why(which: &PoolsArgs, settings: &Settings) -> Result<(), CliError> {
             "slurm": answer.slurm,
             "queue_problem": Some(&answer.queue_problem).filter(|text| !text.is_empty()),
             "pools": answer.pools.iter().map(pool_json).collect::<Vec<_>>(),
+            "set_aside": answer.set_aside.iter().map(|row| json!({
+                "episode": row.episode_id,
+                "task": row.task,
+                "reason": row.reason,
+                "at_millis": row.at_millis,
+            })).collect::<Vec<_>>(),
         }))
         .map_err(CliError::Output);
     }
@@ -426,6 +442,13 @@ fn why_text(answer: &v1::ListPoolsResponse, place: &str, colours: bool) -> Strin
             }
             text.push_str(&table.render(colours));
         }
+    }
+    if !answer.set_aside.is_empty() {
+        text.push_str("\nset aside, for what is not their own fault:\n");
+    }
+    for row in &answer.set_aside {
+        let (task, reason) = (output::escape_line(&row.task), output::escape_line(&row.reason));
+        push(&mut text, format_args!("  - {} ({task}): {reason}\n", row.episode_id));
     }
     text
 }

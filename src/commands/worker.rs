@@ -1,27 +1,30 @@
 //! `longhaul worker`: takes episodes from a coordinator and runs them here.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use longhaul_apptainer::layers::{Bound, LayerStore};
-use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, base, filesystem, janitor};
+use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, BaseSource, base, filesystem, janitor};
+use longhaul_coordinator::pass_file;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
 use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
 use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
-use longhaul_worker::{Endpoint, NodeLimits, Shutdown, ShutdownTrigger, WorkerConfig};
+use longhaul_worker::{Endpoint, NodeLimits, Prepared, Shutdown, ShutdownTrigger, WorkerConfig};
 use nix::sys::stat::{Mode, umask};
 use rand::TryRngCore;
 
+use crate::bases::{Bases, certificate_variables};
 use crate::cli::{LayerPlaceArgs, WorkerArgs, WorkerCommand};
 use crate::client::{Client, Source};
 use crate::commands::layers::Cited;
 use crate::commands::serve::hostname;
 use crate::error::CliError;
-use crate::settings::Settings;
+use crate::settings::{Carry, Settings};
 use crate::signals::Signals;
 use crate::{output, places};
 
@@ -39,7 +42,7 @@ pub struct Machine {
     pub scratch: PathBuf,
     /// The allocation that this process is in, if it is in one.
     pub allocation: Option<Allocation>,
-    definition: BaseDefinition,
+    bases: Bases,
 }
 
 /// Finds out what there is.
@@ -66,58 +69,92 @@ async fn found(place: &LayerPlaceArgs, settings: &Settings) -> Result<Machine, C
     let tmp = allocation.as_ref().and_then(|allocation| allocation.tmp.clone());
     let layers = places::layers(place.layers.as_deref(), settings)?;
     let scratch = places::scratch(place.scratch.as_deref(), settings, tmp.as_deref())?;
-    let definition = BaseDefinition::parse(place.base.as_deref().unwrap_or(&settings.base.image));
+    let bases = Bases::new(&place.bases, &settings.base)?;
     let apptainer = Apptainer::detect().await.map_err(|error| CliError::Machine(Box::new(error)))?;
     scratch_folder(&scratch)?;
-    Ok(Machine { apptainer, layers, scratch, allocation, definition })
+    Ok(Machine { apptainer, layers, scratch, allocation, bases })
 }
 
 impl Machine {
-    fn images(&self) -> PathBuf {
+    fn folder(&self) -> PathBuf {
         self.layers.join("images")
     }
 
-    /// The built-in base image as it came with this program, if it did.
-    fn shipped(&self) -> Option<PathBuf> {
-        let BaseDefinition::BuiltIn = self.definition else { return None };
-        places::shipped_image(&self.definition.key()?)
+    /// What an env stands on; what most do, if none is named.
+    fn definition(&self, env: Option<&str>) -> &BaseDefinition {
+        env.and_then(|env| self.bases.of_envs.get(env)).unwrap_or(&self.bases.usual)
     }
 
-    /// The name under which a program finds the built-in base image beside itself; none if
-    /// sandboxes stand on another one.
+    /// The name under which a program finds the image of an env beside itself; none if it is
+    /// not a built-in one.
     #[must_use]
-    pub fn shipped_name(&self) -> Option<String> {
-        let BaseDefinition::BuiltIn = self.definition else { return None };
-        self.definition.key().as_ref().map(places::shipped_name)
+    pub fn shipped_name(&self, env: Option<&str>) -> Option<String> {
+        let definition = self.definition(env);
+        definition.source.built_in()?;
+        definition.key().as_ref().map(places::shipped_name)
     }
 
-    /// The key of the base image's definition; none for a file of its own.
+    /// The key of the definition of an env's image; none for a file of its own.
     #[must_use]
-    pub fn definition_key(&self) -> Option<Digest> {
-        self.definition.key()
+    pub fn definition_key(&self, env: Option<&str>) -> Option<Digest> {
+        self.definition(env).key()
     }
 
-    /// Whether the base image was made before.
+    /// Whether the usual base image was made before.
     #[must_use]
     pub fn has_image(&self) -> bool {
-        self.shipped().is_some()
-            || self.definition.key().is_none_or(|key| self.images().join(format!("{key}.sif")).exists())
+        self.has(&self.bases.usual)
     }
 
-    /// The base image; built if it is not there.
+    fn has(&self, definition: &BaseDefinition) -> bool {
+        let made = |key| self.folder().join(format!("{key}.sif")).exists();
+        with_shipped(definition).source.key().is_none_or(made)
+    }
+
+    /// The image that most envs stand on; built if it is not there.
     ///
     /// # Errors
     ///
     /// It is not there and cannot be built.
     pub async fn image(&self) -> Result<BaseImage, CliError> {
-        let images = self.images();
-        if !self.has_image() {
+        self.image_of(None).await
+    }
+
+    /// The image that an env stands on; built if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It is not there and cannot be built.
+    pub async fn image_of(&self, env: Option<&str>) -> Result<BaseImage, CliError> {
+        let definition = self.definition(env);
+        if !self.has(definition) {
             output::note("making the base image; this takes some minutes, once");
         }
-        let definition = self.shipped().map_or_else(|| self.definition.clone(), BaseDefinition::Sif);
-        base::ensure(&self.apptainer, &definition, &images, &self.scratch)
+        base::ensure(&self.apptainer, &with_shipped(definition), &self.folder(), &self.scratch)
             .await
             .map_err(|error| CliError::Machine(Box::new(error)))
+    }
+
+    /// Every image that an env may stand on; built where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// One is not there and cannot be built.
+    pub async fn images(&self) -> Result<(), CliError> {
+        self.image().await?;
+        for env in self.bases.of_envs.keys() {
+            self.image_of(Some(env)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A built-in image that came with this program is a file that is there.
+fn with_shipped(definition: &BaseDefinition) -> BaseDefinition {
+    let key = definition.source.built_in().and_then(|_| definition.source.key());
+    match key.as_ref().and_then(places::shipped_image) {
+        Some(file) => BaseDefinition { source: BaseSource::Sif(file), certificates: definition.certificates.clone() },
+        None => definition.clone(),
     }
 }
 
@@ -147,15 +184,39 @@ pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), CliErro
     // First of all, so that a signal that comes early is heard.
     let (trigger, shutdown) = Shutdown::new();
     hear(trigger, args.tethered)?;
-    let access = args.coordinator.as_deref().ok_or_else(|| CliError::Usage("name a coordinator".to_owned()))?;
-    let endpoint = endpoint(&Access::read(access).map_err(CliError::Access)?, access);
+    let named = args.coordinator.ok_or_else(|| CliError::Usage("name a coordinator".to_owned()))?;
     let machine = machine(&args.place, settings).await?;
-    let image = machine.image().await?;
-    let mut config = config(&machine, &image, args.slots, settings)?;
+    let access = &own_access(named, machine.allocation.as_ref());
+    let endpoint = endpoint(&Access::read(access).map_err(CliError::Access)?, access);
+    let mut config = config(&machine, PathBuf::new(), args.slots, settings)?;
     config.limits.gpus = args.gpus.unwrap_or(config.limits.gpus);
+    config.image = if machine.has_image() {
+        machine.image().await?.path
+    } else {
+        // Minutes, for which nobody is to take this worker for dead.
+        let made = machine.image();
+        let ready = longhaul_worker::prepare(&config, &endpoint, shutdown.clone(), "making the base image", made);
+        match ready.await.map_err(CliError::Worker)? {
+            Prepared::Ready(image) => image?.path,
+            Prepared::Dismissed => return Ok(()),
+        }
+    };
     let outcome = longhaul_worker::run(config, endpoint, shutdown).await.map_err(CliError::Worker);
     bound_layers(&machine, access, settings).await;
     outcome
+}
+
+/// The access file that is meant: in an allocation, a folder has one for each task of the array.
+fn own_access(named: PathBuf, allocation: Option<&Allocation>) -> PathBuf {
+    match allocation {
+        Some(allocation) if named.is_dir() => named.join(pass_file(task_of(allocation))),
+        _ => named,
+    }
+}
+
+/// The index of an allocation in its array; 0 if it is in none.
+fn task_of(allocation: &Allocation) -> u32 {
+    allocation.array.as_ref().map_or(0, |place| place.index)
 }
 
 /// Removes the least recently used layers beyond the limit. Those of other workers are in
@@ -218,7 +279,7 @@ fn hear(trigger: ShutdownTrigger, tethered: bool) -> Result<(), CliError> {
 
 pub(crate) fn config(
     machine: &Machine,
-    image: &BaseImage,
+    image: PathBuf,
     slots: Option<u32>,
     settings: &Settings,
 ) -> Result<WorkerConfig, CliError> {
@@ -231,16 +292,39 @@ pub(crate) fn config(
         hostname: machine.allocation.as_ref().and_then(|allocation| allocation.node.clone()).unwrap_or_else(hostname),
         scratch: machine.scratch.clone(),
         layers: machine.layers.clone(),
-        image: image.path.clone(),
+        carry_layers: carries(settings.layers.carry, machine),
+        image,
+        bases: machine.bases.of_envs.iter().map(|(env, base)| (env.clone(), with_shipped(base))).collect(),
         helper_program: PathBuf::from(THIS_PROGRAM),
         limits: limits(settings, slots, machine.allocation.as_ref()),
-        hook_env: settings.proxy.variables(|name| std::env::var(name).ok()),
+        hook_env: hook_env(settings),
         slurm_job_id: machine.allocation.as_ref().map(|allocation| allocation.job_id.clone()),
         allocation: machine.allocation.as_ref().and_then(asked_for),
         grace: worker.grace.to_std(),
         verify_limit: worker.verify_limit.to_std(),
         park_limit: worker.park_limit.to_std(),
     })
+}
+
+/// Whether layers go to other nodes, and come from them, through the coordinator.
+fn carries(carry: Carry, machine: &Machine) -> bool {
+    match carry {
+        Carry::Always => true,
+        Carry::Never => false,
+        // In an allocation there are other nodes; and they do not see this one's own disk.
+        Carry::Auto => {
+            machine.allocation.is_some()
+                && filesystem::FileSystem::of(&machine.layers)
+                    .is_ok_and(|system| system.kind == filesystem::Kind::Local)
+        }
+    }
+}
+
+/// What hooks of envs with a network see beside their own variables.
+pub(crate) fn hook_env(settings: &Settings) -> BTreeMap<String, String> {
+    let mut variables = settings.proxy.variables(|name| std::env::var(name).ok());
+    variables.extend(certificate_variables(&settings.base));
+    variables
 }
 
 /// The allocation as the coordinator that asked for it knows it; nothing if nobody of ours did.
@@ -267,6 +351,7 @@ fn limits(settings: &Settings, slots: Option<u32>, allocation: Option<&Allocatio
         memory_mib,
         gpus: worker.gpus,
         max_slots: slots.unwrap_or(worker.slots),
+        starts: worker.starts,
         cache_bytes: worker.cache_size,
         disk_floor_mib: worker.disk_floor / MIB,
         spool_bytes: worker.spool_size,
@@ -335,5 +420,24 @@ mod tests {
         settings.worker.memory = 1 << 30;
         assert_eq!(limits_of(&settings), (Some(2000), Some(1024)));
         assert_eq!(limits(&settings, Some(3), None).max_slots, 3);
+    }
+
+    #[test]
+    fn a_worker_in_an_array_takes_the_access_file_of_its_own_task() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let of = |array: bool| {
+            Allocation::parse(|name| match name {
+                "SLURM_JOB_ID" => Some("9".to_owned()),
+                "SLURM_ARRAY_JOB_ID" => array.then(|| "7".to_owned()),
+                "SLURM_ARRAY_TASK_ID" => array.then(|| "2".to_owned()),
+                _ => None,
+            })
+            .expect("an allocation")
+        };
+        let named = folder.path().to_owned();
+        assert_eq!(own_access(named.clone(), of(true).as_ref()), named.join("2.json"));
+        assert_eq!(own_access(named.clone(), of(false).as_ref()), named.join("0.json"));
+        let file = named.join("access.json");
+        assert_eq!(own_access(file.clone(), of(true).as_ref()), file);
     }
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Settings, slurm};
+use super::{BaseSettings, Settings, endpoints, slurm};
+use crate::nearest::{closest, position};
 
 /// The defaults, as the file that documents them.
 pub const DEFAULTS: &str = include_str!("default.toml");
@@ -83,17 +84,21 @@ pub fn parse(text: &str, path: &Path) -> Result<Settings, SettingsError> {
     let spanned = DeTable::parse(text).map_err(|error| refuse(error.span(), error.message().to_owned()))?;
     let mut merged: toml::Table =
         toml::from_str(DEFAULTS).expect("invariant: the embedded defaults are TOML, as a test pins");
-    // Pools have names of their own, and what is in them is as in the pool of the defaults.
+    // Envs and pools have names of their own, and what is in them is as in the pool of the defaults.
     let mut known = merged.clone();
     slurm::name_pools(&mut known, spanned.get_ref());
+    BaseSettings::name_envs(&mut known, spanned.get_ref());
+    endpoints::name_endpoints(&mut known, spanned.get_ref());
     check_keys(spanned.get_ref(), &known, "", &|key, start, suggestion| {
         let (line, column) = position(text, start);
         SettingsError::UnknownKey { path: path.to_owned(), line, column, key, suggestion }
     })?;
     // Read alone first: an error then has its place in this file.
     let given: toml::Table = toml::from_str(text).map_err(|error| refuse(error.span(), error.message().to_owned()))?;
+    let defaults = merged.clone();
     merge(&mut merged, given);
     slurm::complete(&mut merged);
+    endpoints::complete(&mut merged, &defaults);
     let settings: Settings = merged.try_into().map_err(|error: toml::de::Error| {
         let message = error.to_string();
         let mut lines = message.lines().filter(|line| !line.is_empty());
@@ -142,38 +147,6 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
             }
         }
     }
-}
-
-/// The candidate that is most like `word`, if one is like it at all.
-fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (distance(word, candidate), candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= candidate.len().max(word.len()) / 2)
-        .map(|(_, candidate)| candidate)
-}
-
-/// How many letters differ: insertions, deletions and replacements.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, b) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |line| line.chars().count()) + 1;
-    (line, column)
 }
 
 #[cfg(test)]
@@ -225,11 +198,22 @@ mod tests {
             ("[run]\nsteps = 0\n", "settings.toml: `run.steps`: an episode needs at least one step"),
             ("[coordinator]\nheartbeat = \"1h\"\n", "settings.toml: `coordinator.heartbeat`: a lease must last"),
             ("run = 3\n", "settings.toml: `run`: "),
+            ("[base.envs]\na_env = 3\n", "settings.toml: `base.envs.a_env`: "),
+            ("[base.envs]\na_env = ''\n", "settings.toml: `base.envs`: a_env: an image has to be named"),
+            ("[base]\nubuntu_mirror = 'a b'\n", "settings.toml: `base.ubuntu_mirror`: `a b` is no address"),
         ];
         for (text, expected) in cases {
             let error = read(text).expect_err(text).to_string();
             assert!(error.starts_with(expected), "{text:?} gave {error:?}");
         }
+    }
+
+    #[test]
+    fn envs_name_their_images() {
+        let settings = read("[base.envs]\na_env = 'ubuntu-22.04'\n\"b.c\" = 'x.sif'\n").expect("settings");
+        let envs: Vec<_> = settings.base.envs.iter().map(|(env, image)| (env.as_str(), image.as_str())).collect();
+        assert_eq!(envs, [("a_env", "ubuntu-22.04"), ("b.c", "x.sif")]);
+        assert_eq!(settings.base.image, "debian-12");
     }
 
     #[test]

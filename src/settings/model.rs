@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use longhaul_core::plan::HookPolicy;
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Deserializer};
+use toml::de::{DeTable, DeValue};
 
+use super::endpoints::{self, EndpointSettings, PriceSettings};
 use super::slurm::SlurmSettings;
 use crate::units;
 
@@ -16,7 +18,7 @@ use crate::units;
 pub struct Settings {
     /// Where things are kept.
     pub paths: PathSettings,
-    /// What every env stands on.
+    /// What envs stand on.
     pub base: BaseSettings,
     /// The layer folder.
     pub layers: LayerSettings,
@@ -28,6 +30,10 @@ pub struct Settings {
     pub run: RunSettings,
     /// Leases.
     pub coordinator: CoordinatorSettings,
+    /// What models cost.
+    pub prices: PriceSettings,
+    /// Where models are served, by name.
+    pub endpoint: BTreeMap<String, EndpointSettings>,
     /// How Slurm is asked for workers.
     pub slurm: SlurmSettings,
 }
@@ -47,12 +53,18 @@ pub struct PathSettings {
     pub scratch: Option<PathBuf>,
 }
 
-/// What every env stands on.
+/// What envs stand on.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BaseSettings {
-    /// `debian`, the path of a .sif file, or `docker://...`.
+    /// `debian-12`, `ubuntu-22.04`, the path of a .sif file, or `docker://...`.
     pub image: String,
+    /// Where Ubuntu's packages come from.
+    pub ubuntu_mirror: String,
+    /// Files with certificates of authorities that images trust beside their own.
+    pub certificates: Vec<PathBuf>,
+    /// Envs that stand on another image.
+    pub envs: BTreeMap<String, String>,
 }
 
 /// The layer folder.
@@ -62,6 +74,20 @@ pub struct LayerSettings {
     /// The most bytes that it may take; 0 is no limit.
     #[serde(deserialize_with = "size")]
     pub size_limit: u64,
+    /// Whether workers give each other layers through the coordinator.
+    pub carry: Carry,
+}
+
+/// Whether workers give each other layers through the coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carry {
+    /// Where a worker of an allocation has its layer folder on the node's own disk.
+    Auto,
+    /// Every worker.
+    Always,
+    /// No worker: the layer folder is shared, or each node builds its own.
+    Never,
 }
 
 /// What a worker may use.
@@ -75,6 +101,8 @@ pub struct WorkerSettings {
     pub memory: u64,
     /// The most attempts at once; 0 is no such limit.
     pub slots: u32,
+    /// The most sandboxes on their way up at once.
+    pub starts: usize,
     /// Graphics processors.
     pub gpus: u32,
     /// The least free disk, in bytes.
@@ -163,6 +191,31 @@ impl ProxySettings {
     }
 }
 
+impl BaseSettings {
+    /// Makes known the envs that a file names.
+    pub(super) fn name_envs(known: &mut toml::Table, given: &DeTable<'_>) {
+        let Some(toml::Value::Table(base)) = known.get_mut("base") else { return };
+        let Some(toml::Value::Table(envs)) = base.get_mut("envs") else { return };
+        let Some(DeValue::Table(given)) = given.get("base").map(|value| value.get_ref()) else { return };
+        let Some(DeValue::Table(given)) = given.get("envs").map(|value| value.get_ref()) else { return };
+        for name in given.keys() {
+            envs.insert(name.get_ref().to_string(), toml::Value::String(String::new()));
+        }
+    }
+
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let mirror = &self.ubuntu_mirror;
+        // It becomes part of apt's sources, which end a word at a blank.
+        if !mirror.contains("://") || mirror.contains(char::is_whitespace) {
+            return Err(("base.ubuntu_mirror", format!("`{mirror}` is no address, such as http://mirror/ubuntu")));
+        }
+        match self.envs.iter().find(|(_, image)| image.is_empty()) {
+            Some((env, _)) => Err(("base.envs", format!("{env}: an image has to be named"))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Settings {
     /// What is wrong with values that are fine each by itself.
     ///
@@ -184,6 +237,8 @@ impl Settings {
         if self.worker.spool_steps == 0 {
             return Err(("worker.spool_steps", "no step could be taken".to_owned()));
         }
+        self.base.check()?;
+        endpoints::check(&self.endpoint)?;
         self.slurm.check()
     }
 }

@@ -1,82 +1,12 @@
 //! The program as a person meets it: help, errors, exit codes. Each test runs the real one.
 
+mod common;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The program in a home of its own.
-struct Home(tempfile::TempDir);
-
-/// What a call of the program did.
-struct Ran {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Home {
-    fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
-        command
-            .args(args)
-            .current_dir(self.path())
-            .env_clear()
-            .env("HOME", self.path())
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let output = self.command(args).output().expect("the program runs");
-        // Where the test runs is no part of what is shown.
-        let text = |bytes| String::from_utf8(bytes).expect("text").replace(&*self.path().to_string_lossy(), "[HOME]");
-        Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-    }
-
-    /// The exit code and what is said on stderr, for a snapshot; stdout has no data then.
-    fn fails(&self, args: &[&str]) -> String {
-        let ran = self.run(args);
-        assert_eq!(ran.stdout, "", "an error is no data");
-        format!("$ longhaul {}\n{}exit code {}\n", args.join(" "), ran.stderr, ran.code.expect("an exit"))
-    }
-
-    fn file(&self, name: &str, text: &str) {
-        let path = self.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(path, text).expect("written");
-    }
-
-    /// A benchmark of one env with one task.
-    fn benchmark(&self) {
-        self.file(
-            "bench/environments/calc_env/env.json",
-            r#"{"id": "calc", "observation": [{"type": "rgb_screen", "resolution": [800, 600]}],
-                "action": [{"type": "mouse"}, {"type": "keyboard"}], "resources": {"cpu": 1, "mem_gb": 1, "net": false},
-                "hooks": {"pre_start": "/workspace/scripts/install.sh"},
-                "mounts": [{"source": "scripts", "target": "/workspace/scripts", "mode": "ro"}]}"#,
-        );
-        self.file("bench/environments/calc_env/scripts/install.sh", "true\n");
-        self.file(
-            "bench/environments/calc_env/tasks/sum/task.json",
-            r#"{"id": "sum", "env_id": "calc", "description": "Add 2 and 3.", "difficulty": "easy",
-                "success": {"mode": "program", "spec": {"program": "verifier.py::verify"}}}"#,
-        );
-        self.file("bench/environments/calc_env/tasks/sum/verifier.py", "def verify(traj, env_info, task_info): pass\n");
-        self.file(
-            "bench/splits/calc_env_split.json",
-            r#"{"env_folder": "bench/environments/calc_env", "train_tasks": [], "test_tasks": ["sum"]}"#,
-        );
-    }
-}
+use common::Home;
 
 #[test]
 fn every_command_explains_itself() {
@@ -105,6 +35,10 @@ fn every_command_explains_itself() {
         "store",
         "store verify",
         "store backup",
+        "prices",
+        "plan",
+        "plan diff",
+        "plan print",
         "slurm",
         "slurm script",
         "slurm plan",
@@ -139,6 +73,8 @@ fn every_top_level_command_has_an_example() {
         "layers",
         "base",
         "store",
+        "prices",
+        "plan",
         "slurm",
         "lint",
         "doctor",
@@ -158,6 +94,16 @@ fn wrong_command_lines_are_code_2() {
         &["run", "bench"],
         &["run", "bench", "--agent", "idle", "--samples", "0"],
         &["run", "bench", "--agent", "idle", "--time", "soon"],
+        &["run", "bench", "--agent", "idle", "--budget", "-1"],
+        &["run", "bench", "--agent", "idle", "--budget", "NaN"],
+        &["run", "bench", "--agent", "idle", "--run-budget", "1e999"],
+        &["run", "bench", "--agent", "idle", "--agent-budget", "x="],
+        &["run", "bench", "--agent", "idle", "--max-tokens", "0"],
+        &["run", "bench", "--agent", "idle", "--preset", "cua-world"],
+        &["run", "bench", "--agent", "idle", "--stall", "nudge"],
+        &["run", "bench", "--agent", "idle", "--audit", "gemini"],
+        &["run", "bench", "--agent", "idle", "--max-samples", "4"],
+        &["run", "bench", "--agent", "idle", "--until-success", "2"],
         &["run", "bench", "--agent", "idle", "--store", "s", "--coordinator", "a"],
         &["preflight"],
         &["preflight", "bench", "--slurm", "--coordinator", "a"],
@@ -298,7 +244,7 @@ fn a_preflight_that_finds_nothing_leaves_nothing_and_writes_over_nothing() {
 #[test]
 fn the_base_image_beside_the_program_is_found_if_it_is_of_this_version() {
     let home = Home::new();
-    let key = longhaul_apptainer::BaseDefinition::BuiltIn.key().unwrap();
+    let key = longhaul_apptainer::BaseSource::Debian12.key().unwrap();
     let (program, mine) = (home.path().join("longhaul"), format!("base-{}.sif", key.short()));
     std::fs::copy(env!("CARGO_BIN_EXE_longhaul"), &program).unwrap();
     // Apptainer has to be found; what makes an image must not.
@@ -524,7 +470,9 @@ fn a_batch_script_is_shown_and_a_pool_that_gives_none_is_refused() {
     ] {
         assert!(shown.stdout.lines().any(|shown| shown == line), "no {line} in\n{}", shown.stdout);
     }
-    assert!(shown.stdout.contains("'--coordinator' '/shared/s/access/access.json'"), "{}", shown.stdout);
+    let passes = "'--coordinator' '/shared/s/access/allocations/longhaul.0000000000000000.";
+    assert!(shown.stdout.contains(passes), "each allocation has an access file of its own: {}", shown.stdout);
+    assert!(!shown.stdout.contains("access.json"), "{}", shown.stdout);
 
     let wrong = settings("partition = \"a\\n#SBATCH --uid=0\"");
     let refused = home.run(&["slurm", "script", "--settings", &wrong, "--store", "/shared/s"]);
@@ -534,4 +482,23 @@ fn a_batch_script_is_shown_and_a_pool_that_gives_none_is_refused() {
     let unknown = home.run(&["slurm", "script", "--settings", &settings("partitions = \"x\""), "--store", "/s"]);
     assert_eq!(unknown.code, Some(3), "{}", unknown.stderr);
     assert!(unknown.stderr.contains("did you mean `slurm.pools.short.partition`?"), "{}", unknown.stderr);
+}
+
+/// Minutes for a base image are not spent before it is known whether there is a Slurm at all.
+#[test]
+fn without_slurms_programs_nothing_is_made_before_that_is_said() {
+    let home = Home::new();
+    home.benchmark();
+    home.file("bin/nothing", "");
+    for args in [
+        &["serve", "--slurm", "--store", "results"] as &[&str],
+        &["run", "bench", "--agent", "idle", "--slurm", "--store", "results"],
+    ] {
+        let output = home.command(args).env("PATH", home.path().join("bin")).output().expect("the program runs");
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(4), "{args:?}: {said}");
+        assert!(said.contains("Slurm cannot be asked for workers") && said.contains("a login node"), "{said}");
+        assert!(!said.contains("base image"), "{said}");
+        assert!(!home.path().join("results/access").exists(), "nothing was stored");
+    }
 }

@@ -13,7 +13,7 @@ use super::frozen::{Frozen, policy_name};
 use super::stack::needed;
 use crate::cli::{LayerPlaceArgs, PickArgs};
 use crate::commands::run::{hook_policies, pick};
-use crate::commands::worker::{Machine, config, machine};
+use crate::commands::worker::{Machine, config, hook_env, machine};
 use crate::error::CliError;
 use crate::output::{self, Table, Tone, cut};
 use crate::settings::Settings;
@@ -71,7 +71,7 @@ pub(super) async fn build(
 
 pub(super) async fn driver(machine: &Machine, settings: &Settings) -> Result<ContainerDriver, CliError> {
     let image = machine.image().await?;
-    let config = config(machine, &image, None, settings)?;
+    let config = config(machine, image.path.clone(), None, settings)?;
     ContainerDriver::open(&config).await.map_err(|error| CliError::Machine(Box::new(error)))
 }
 
@@ -84,7 +84,8 @@ async fn build_env(
     rows: &mut Vec<Row>,
 ) -> Result<bool, CliError> {
     let mut stack: Vec<ReadyLayer> = Vec::new();
-    for layer in needed(env, &driver.basis()) {
+    let basis = driver.basis(&env.name).await.map_err(failed)?;
+    for layer in needed(env, &basis) {
         let row = |size: u64, outcome: String, tone| Row {
             env: env.name.clone(),
             layer: layer.kind.name(),
@@ -106,7 +107,7 @@ async fn build_env(
                 env: env.clone(),
                 views: views(env, frozen, layer.kind.name())?,
                 parents: stack.clone(),
-                hook_env: settings.proxy.variables(|name| std::env::var(name).ok()),
+                hook_env: hook_env(settings),
             };
             match driver.build_layer(request).await {
                 Ok(ready) => {

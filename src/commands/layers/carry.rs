@@ -1,12 +1,13 @@
 //! `longhaul layers export` and `import`: layers and their base image in one file.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use longhaul_apptainer::layers::carry::{
     self, BaseOutcome, BaseToCarry, CarryError, Exported, Imported, LayerOutcome, Stop,
 };
 use longhaul_apptainer::layers::{LayerManifest, LayerStore};
-use longhaul_apptainer::{BaseDefinition, base};
+use longhaul_apptainer::{BaseSource, base};
 use longhaul_core::plan::LayerKind;
 use longhaul_worker::sandbox::Driver;
 use serde_json::json;
@@ -68,9 +69,15 @@ async fn of_benchmark(benchmark: &Path, args: &LayersExportArgs, settings: &Sett
     let driver = driver(&machine, settings).await?;
     let (_frozen, envs) = Frozen::new(&picked, &policies, &machine.scratch)?;
     let store = LayerStore::open(&machine.layers, None).map_err(failed)?;
-    let basis = driver.basis();
     let mut layers: Vec<LayerManifest> = Vec::new();
+    let mut bases: Vec<BaseToCarry> = Vec::new();
     for env in &envs {
+        let basis = driver.basis(&env.name).await.map_err(failed)?;
+        if !bases.iter().any(|base| base.content == basis.base) {
+            let image = machine.image_of(Some(&env.name)).await?;
+            let key = machine.definition_key(Some(&env.name));
+            bases.push(BaseToCarry { path: image.path, content: image.content, key });
+        }
         for layer in needed(env, &basis) {
             let (kind, key) = (layer.kind, layer.key);
             let missing = || CliError::Carry(CarryError::Missing { kind, env: env.name.clone(), key });
@@ -80,9 +87,19 @@ async fn of_benchmark(benchmark: &Path, args: &LayersExportArgs, settings: &Sett
             }
         }
     }
-    let image = machine.image().await?;
-    let base = BaseToCarry { path: image.path, content: image.content, key: machine.definition_key() };
-    Ok(Chosen { store, base: Some(base), layers })
+    if bases.len() > 1 && !args.without_base {
+        return Err(several_bases());
+    }
+    Ok(Chosen { store, base: bases.pop(), layers })
+}
+
+/// A file holds one image.
+fn several_bases() -> CliError {
+    CliError::Usage(
+        "these envs stand on different base images, and a file holds one: name envs of one with --env, or leave \
+         images out with --without-base"
+            .to_owned(),
+    )
 }
 
 async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Result<Chosen, CliError> {
@@ -95,18 +112,21 @@ async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Re
         return Err(CliError::LayersFrom { run: run.run_id, reasons });
     }
     let mut layers: Vec<LayerManifest> = Vec::new();
-    let mut base = None;
-    for Used { pin, .. } in &wanted {
+    let mut bases = BTreeMap::new();
+    for Used { env, pin } in &wanted {
         if pin.kind == LayerKind::Base {
-            base = Some(pin.content);
+            bases.insert(pin.content, env.as_str());
         } else if let Some(manifest) = store.find(&pin.key).map_err(failed)?
             && !layers.iter().any(|known| known.key == pin.key)
         {
             layers.push(manifest);
         }
     }
-    let base = match base {
-        Some(content) if !args.without_base => {
+    if bases.len() > 1 && !args.without_base {
+        return Err(several_bases());
+    }
+    let base = match bases.pop_first() {
+        Some((content, env)) if !args.without_base => {
             let found = base::find(&store.folder().join("images"), &content)
                 .map_err(|error| CliError::Carry(CarryError::Base(error)))?;
             Some(match found {
@@ -114,7 +134,7 @@ async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Re
                 // It may be a file of its own, or have come with this program.
                 None => {
                     let machine = machine(&args.place, settings).await?;
-                    let image = machine.image().await?;
+                    let image = machine.image_of(Some(env)).await?;
                     if image.content != content {
                         let reason = format!(
                             "its base image ({}) is not in {} and is not {}: name its file with --base, or leave it \
@@ -125,7 +145,7 @@ async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Re
                         );
                         return Err(CliError::LayersFrom { run: run.run_id, reasons: vec![reason] });
                     }
-                    BaseToCarry { path: image.path, content, key: machine.definition_key() }
+                    BaseToCarry { path: image.path, content, key: machine.definition_key(Some(env)) }
                 }
             })
         }
@@ -142,7 +162,7 @@ pub(super) async fn import(store: &LayerStore, file: &Path, format: Format) -> R
         Format::Human => output::data(&imported_text(&imported, store.folder())),
     }
     .map_err(CliError::Output)?;
-    if let Some(base) = imported.base.filter(|base| base.key.is_none() || base.key != BaseDefinition::BuiltIn.key()) {
+    if let Some(base) = imported.base.filter(|base| base.key.is_none() || base.key != BaseSource::Debian12.key()) {
         output::note(&format!(
             "these layers stand on an image that is not this program's own: use them with --base {}",
             base.path.display()

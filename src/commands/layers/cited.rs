@@ -74,7 +74,7 @@ impl Cited {
 /// A layer as a run stood on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Used {
-    /// The env; empty for the base.
+    /// The env.
     pub(super) env: String,
     pub(super) pin: LayerPin,
 }
@@ -94,10 +94,10 @@ pub(super) async fn used(source: &Source, run: &v1::RunSummary) -> Result<Vec<Us
             Some((_, pin)) if *pin == found.1 => {}
             Some(known) => {
                 output::note(&output::escape(&format!(
-                    "warning: attempts of run {} had more than one {} layer{}; the one that most of them had is meant",
+                    "warning: attempts of run {} had more than one {} layer of {}; the one that most of them had is meant",
                     run.run_id,
                     kind.name(),
-                    if place.1.is_empty() { String::new() } else { format!(" of {}", place.1) },
+                    place.1,
                 )));
                 if known.0 >= found.0 {
                     continue;
@@ -152,11 +152,8 @@ pub(crate) async fn layers_from(
     let source = Source::open(&args, settings).await?;
     let run = source.run(given).await?;
     let wanted: BTreeSet<&str> = picked.tasks.iter().map(|task| task.env.as_str()).collect();
-    let layers: Vec<Used> = used(&source, &run)
-        .await?
-        .into_iter()
-        .filter(|layer| layer.env.is_empty() || wanted.contains(layer.env.as_str()))
-        .collect();
+    let layers: Vec<Used> =
+        used(&source, &run).await?.into_iter().filter(|layer| wanted.contains(layer.env.as_str())).collect();
     if venue.coordinator.is_none() {
         let store =
             LayerStore::open(&places::layers(venue.place.layers.as_deref(), settings)?, None).map_err(failed)?;
@@ -172,7 +169,7 @@ pub(crate) async fn layers_from(
         if !wanted.contains(env) || envs.contains_key(env) {
             continue;
         }
-        let pins = layers.iter().filter(|layer| layer.env.is_empty() || layer.env == env);
+        let pins = layers.iter().filter(|layer| layer.env == env);
         let layers = pins.map(|layer| layer.pin).collect();
         envs.insert(env.to_owned(), EnvLayers { plan: env_plan(&source, &episode).await?, layers });
     }

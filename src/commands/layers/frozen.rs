@@ -10,7 +10,9 @@ use longhaul_core::digest::Digest;
 use longhaul_core::plan::{EnvPlan, HookPolicy, Tree, TreeNode};
 use serde::de::DeserializeOwned;
 
-use crate::benchmark::{Agent, BlobError, Blobs, Extent, HookPolicies, Limits, OnRefusal, Planned, Request, plan};
+use crate::benchmark::{
+    Agent, BlobError, Blobs, Extent, HookPolicies, Limits, ModelTerms, OnRefusal, Planned, Request, plan,
+};
 use crate::commands::run::Picked;
 use crate::error::CliError;
 use crate::output;
@@ -59,6 +61,7 @@ impl Frozen {
             on_refusal: OnRefusal::PassOver,
             layers_from: None,
             extent: Extent::Start,
+            models: &ModelTerms::default(),
         };
         let planned: Planned =
             plan(&picked.benchmark, &request, &mut frozen).map_err(|error| CliError::Plan(Box::new(error)))?;

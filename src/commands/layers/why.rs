@@ -33,11 +33,11 @@ pub(super) async fn why(
     let driver = driver(&machine, settings).await?;
     let (_frozen, envs) = Frozen::new(&picked, &policies, &machine.scratch)?;
     let store = LayerStore::open(&machine.layers, None).map_err(failed)?;
-    let basis = driver.basis();
     let colours = output::stdout_colours();
     let mut text = String::new();
     let mut rows = Vec::new();
     for env in &envs {
+        let basis = driver.basis(&env.name).await.map_err(failed)?;
         for layer in needed(env, &basis) {
             let inputs = layer_inputs(layer.kind, &layer.parent, &basis, env);
             let there = store.find(&layer.key).map_err(failed)?;

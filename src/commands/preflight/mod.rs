@@ -24,9 +24,10 @@ use serde_json::json;
 
 use self::sheet::{Seen, Tile, thumbnail};
 use self::tally::{Advice, Came, Start, Tried, Unfit as UnfitTask, by_env};
-use crate::benchmark::{Agent, Extent, Limits, preview};
+use crate::benchmark::{Agent, Extent, LimitTerms, Limits, ModelTerms, preview};
 use crate::cli::{PickArgs, Unfit, VenueArgs};
 use crate::client::Source;
+use crate::commands::run::secrets::Keys;
 use crate::commands::run::settled;
 use crate::commands::run::{Hosting, Picked, Reporting, Wanted, default_name, hook_policies, host, on_refusal, pick};
 use crate::error::CliError;
@@ -104,7 +105,7 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
         picked,
         agents: vec![Agent::Idle],
         samples: args.samples,
-        limits: Limits { steps: None, default_steps: settings.run.steps, time: settings.run.time },
+        limits: Limits::of(LimitTerms::default(), settings.run.steps, settings.run.time),
         retry: RetryPolicy {
             max_attempts: args.max_attempts.unwrap_or(settings.run.max_attempts),
             backoff: settings.run.backoff,
@@ -114,6 +115,11 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
         extent: Extent::Start,
         layers_from: None,
         name: format!("preflight of {name}"),
+        preset: None,
+        priority: 0,
+        models: ModelTerms::default(),
+        keys: Keys::default(),
+        missing_keys: Vec::new(),
     };
     let reporting = Reporting::Starts(&report);
     let hosting = Hosting { venue: &args.venue, detach: false, reporting, settings, file };

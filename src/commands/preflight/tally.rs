@@ -40,7 +40,7 @@ impl Came {
         match settlement {
             Some(Settlement::Verdict(_) | Settlement::Unverified { .. }) => Self::Up,
             Some(Settlement::Faulted(fault)) => Self::Fault(fault),
-            Some(Settlement::Cancelled) | None => Self::Unknown,
+            Some(Settlement::Cancelled | Settlement::NotStarted { .. }) | None => Self::Unknown,
         }
     }
 }
@@ -137,7 +137,8 @@ const fn is_the_nodes(class: FaultClass) -> bool {
         | FaultClass::SetupHook
         | FaultClass::Display
         | FaultClass::Memory
-        | FaultClass::AgentCrashed => false,
+        | FaultClass::AgentCrashed
+        | FaultClass::ModelEndpoint => false,
     }
 }
 

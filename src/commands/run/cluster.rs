@@ -32,7 +32,7 @@ pub(super) async fn run(
     config.slurm = Some(slurm::config(&config.store, &venue.place, settings, hosting.file)?);
     config.engine = slurm::engine_settings(config.engine, settings);
     tokio::select! {
-        made = slurm::prepare_image(&venue.place, settings) => made?,
+        made = slurm::prepare(&venue.place, settings) => made?,
         () = signals.next() => return Err(CliError::Interrupted),
     }
     let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;

@@ -1,29 +1,57 @@
 //! `--dry-run`: what would run and what it needs; nothing is started or written.
 
+use longhaul_core::budget::StallPolicy;
+use longhaul_core::money::Money;
 use serde_json::json;
 
+use super::cost::{Cost, Earlier, Likely, Most};
 use super::pick::Wanted;
-use crate::benchmark::{EnvPreview, OnRefusal, preview};
+use crate::benchmark::{EnvPreview, OnRefusal, PassedOver, PlanError, Preset, preview};
 use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
 use crate::places;
+use crate::runfile::show_stall;
 use crate::settings::Settings;
+use crate::show;
 use crate::units::{show_duration, show_size};
 
 /// The most tasks that are listed.
 const TASKS_SHOWN: usize = 20;
 
-pub(super) fn show(wanted: &Wanted, args: &RunArgs, settings: &Settings) -> Result<(), CliError> {
+pub(super) fn show(wanted: &Wanted, args: &RunArgs, settings: &Settings, earlier: &Earlier) -> Result<(), CliError> {
     let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks);
+    let cost = Cost::of(wanted, earlier);
     match args.format {
-        Format::Json => output::json(&as_json(wanted, &envs)),
-        Format::Human => output::data(&as_text(wanted, &envs, args, settings)?),
+        Format::Json => output::json(&as_json(wanted, &envs, &cost)),
+        Format::Human => output::data(&as_text(wanted, &envs, args, settings, &cost)?),
     }
     .map_err(CliError::Output)
 }
 
-fn as_json(wanted: &Wanted, envs: &[EnvPreview]) -> serde_json::Value {
+/// `--check`: that everything was checked, in a line.
+pub(super) fn checked(wanted: &Wanted, format: Format) -> Result<(), CliError> {
+    let (tasks, agents, samples) = (wanted.picked.tasks.len(), wanted.agents.len(), wanted.samples);
+    let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks);
+    let refused: Vec<&EnvPreview> = envs.iter().filter(|env| env.refused.is_some()).collect();
+    if let Some(env) = refused.first().filter(|_| wanted.on_refusal == OnRefusal::Fail) {
+        let reason = env.refused.clone().unwrap_or_default();
+        let passed_over = PassedOver { env: env.env.clone(), tasks: env.tasks, reason };
+        return Err(CliError::Plan(Box::new(PlanError::Refused(vec![passed_over]))));
+    }
+    match format {
+        Format::Json => output::json(
+            &json!({ "episodes": wanted.episodes(), "tasks": tasks, "agents": agents, "samples": samples }),
+        ),
+        Format::Human => output::data(&format!(
+            "checked: {} episodes: {tasks} tasks x {agents} agents x {samples} samples\n",
+            wanted.episodes()
+        )),
+    }
+    .map_err(CliError::Output)
+}
+
+fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Value {
     json!({
         "name": wanted.name,
         "episodes": wanted.episodes(),
@@ -32,6 +60,17 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview]) -> serde_json::Value {
         "quarantined": wanted.picked.quarantined,
         "agents": wanted.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
         "samples": wanted.samples,
+        "preset": wanted.preset.map(Preset::name),
+        "budget": budget_json(wanted),
+        "cost": {
+            "most": most_json(cost.most),
+            "likely": cost.likely.map(likely_json),
+            "agents": cost.agents.iter().map(|agent| json!({
+                "agent": agent.agent,
+                "most": most_json(agent.most),
+                "likely": agent.likely.map(likely_json),
+            })).collect::<Vec<_>>(),
+        },
         "envs": envs.iter().map(|env| json!({
             "env": env.env,
             "tasks": env.tasks,
@@ -45,13 +84,113 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview]) -> serde_json::Value {
     })
 }
 
-fn as_text(wanted: &Wanted, envs: &[EnvPreview], args: &RunArgs, settings: &Settings) -> Result<String, CliError> {
+fn budget_json(wanted: &Wanted) -> serde_json::Value {
+    let (limits, models) = (&wanted.limits, &wanted.models);
+    let caps = |index: usize| u32::try_from(index).ok().and_then(|index| models.budgets.agent(index));
+    json!({
+        "steps": limits.steps,
+        "default_steps": limits.default_steps,
+        "time_millis": limits.time.0,
+        "tokens": limits.tokens,
+        "episode_dollars": limits.cost.map(digits),
+        "run_dollars": models.budgets.run.map(digits),
+        "judge_dollars": models.budgets.judge.map(digits),
+        "agent_dollars": wanted.agents.iter().enumerate()
+            .map(|(index, agent)| (agent.name().to_owned(), json!(caps(index).map(digits))))
+            .collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+/// An amount as its exact digits.
+fn digits(amount: Money) -> String {
+    amount.to_string().trim_start_matches('$').to_owned()
+}
+
+fn most_json(most: Most) -> serde_json::Value {
+    match most {
+        Most::Nothing => json!({ "kind": "nothing" }),
+        Most::Capped(money) => json!({ "kind": "capped", "dollars": digits(money) }),
+        Most::Steps(money) => json!({ "kind": "steps", "dollars": digits(money) }),
+        Most::Unbounded => json!({ "kind": "unbounded" }),
+    }
+}
+
+fn likely_json(likely: Likely) -> serde_json::Value {
+    json!({ "dollars": digits(likely.total), "episodes": likely.episodes })
+}
+
+fn most_text(most: Most) -> String {
+    match most {
+        Most::Nothing => "nothing: no model is called".to_owned(),
+        Most::Capped(money) => format!("at most {}", show::cents(money)),
+        Most::Steps(money) => {
+            format!("not capped: up to {} if every step is one call of the largest size", show::cents(money))
+        }
+        Most::Unbounded => "not capped, and nothing bounds it".to_owned(),
+    }
+}
+
+fn likely_text(likely: Likely) -> String {
+    let episodes = if likely.episodes == 1 { "episode" } else { "episodes" };
+    format!("likely {}, by {} earlier {episodes} in the store", show::cents(likely.total), likely.episodes)
+}
+
+/// What may be spent, in lines.
+fn money_lines(wanted: &Wanted, cost: &Cost) -> Vec<String> {
+    let (limits, models) = (&wanted.limits, &wanted.models);
+    let mut lines = Vec::new();
+    let caps = |index: usize| u32::try_from(index).ok().and_then(|index| models.budgets.agent(index));
+    let mut scopes: Vec<String> = limits.cost.iter().map(|cap| format!("{cap} an episode")).collect();
+    for (index, agent) in wanted.agents.iter().enumerate() {
+        scopes.extend(caps(index).map(|cap| format!("{cap} the agent {}", output::escape_line(agent.name()))));
+    }
+    scopes.extend(models.budgets.run.map(|cap| format!("{cap} the run")));
+    scopes.extend(models.budgets.judge.map(|cap| format!("{cap} the judge")));
+    if !scopes.is_empty() {
+        lines.push(format!("dollars  {}", scopes.join("; ")));
+    }
+    if let Some(gateway) = &models.gateway {
+        lines.push(format!("prices   of {}", output::escape_line(&gateway.prices_of)));
+        let likely = cost.likely.map(|likely| format!("; {}", likely_text(likely))).unwrap_or_default();
+        lines.push(format!("cost     {}{likely}", most_text(cost.most)));
+        if cost.agents.len() > 1 {
+            for agent in &cost.agents {
+                let likely = agent.likely.map(|likely| format!("; {}", likely_text(likely))).unwrap_or_default();
+                lines.push(format!(
+                    "         {}: {}{likely}",
+                    output::escape_line(&agent.agent),
+                    most_text(agent.most)
+                ));
+            }
+        }
+    }
+    if let Some(audit) = &models.audit {
+        let model = output::escape_line(&format!("{}:{}", audit.endpoint, audit.model));
+        lines.push(format!("audit    by {model}, at most {} in an episode", audit.most));
+    }
+    if models.stall != StallPolicy::default() {
+        lines.push(format!("stalls   {}", show_stall(models.stall)));
+    }
+    if let Some(until) = models.until {
+        lines.push(format!("until    {} samples of a task have passed; no further one is begun then", until.successes));
+    }
+    lines
+}
+
+fn as_text(
+    wanted: &Wanted,
+    envs: &[EnvPreview],
+    args: &RunArgs,
+    settings: &Settings,
+    cost: &Cost,
+) -> Result<String, CliError> {
     let colours = output::stdout_colours();
     let agents: Vec<&str> = wanted.agents.iter().map(crate::benchmark::Agent::name).collect();
     let limits = &wanted.limits;
     let steps = limits
         .steps
         .map_or_else(|| format!("as each task says, else {}", limits.default_steps), |steps| steps.to_string());
+    let tokens = limits.tokens.map(|tokens| format!("; tokens: {tokens}")).unwrap_or_default();
     let mut lines = vec![
         format!(
             "{} episodes: {} tasks x {} agents x {} samples",
@@ -61,9 +200,13 @@ fn as_text(wanted: &Wanted, envs: &[EnvPreview], args: &RunArgs, settings: &Sett
             wanted.samples
         ),
         format!("agents   {}", output::escape_line(&agents.join(", "))),
-        format!("budget   steps: {steps}; time: {}", show_duration(limits.time)),
+        format!("budget   steps: {steps}; time: {}{tokens}", show_duration(limits.time)),
         format!("attempts at most {} that end in a fault of their own", wanted.retry.max_attempts),
     ];
+    if let Some(preset) = wanted.preset {
+        lines.insert(1, format!("preset   {}", preset.name()));
+    }
+    lines.extend(money_lines(wanted, cost));
     let venue = &args.venue;
     match &venue.coordinator {
         Some(access) => lines.push(format!("where    the coordinator of {}", access.display())),

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdin, Command};
 
 use super::pick::Wanted;
-use super::{Hosting, report, submit};
+use super::{Hosting, report, secrets, submit};
 use crate::client::{Client, Source};
 use crate::commands::serve;
 use crate::commands::worker::{Machine, THIS_PROGRAM, machine};
@@ -160,11 +160,15 @@ impl Worker {
         if let Some(layers) = &venue.place.layers {
             command.arg("--layers").arg(layers);
         }
-        if let Some(base) = &venue.place.base {
+        for base in &venue.place.bases {
             command.arg("--base").arg(base);
         }
         if let Some(scratch) = &venue.place.scratch {
             command.arg("--scratch").arg(scratch);
+        }
+        // Keys reach it by its session, and are in no environment that an agent could inherit.
+        for variable in secrets::variables(hosting.settings) {
+            command.env_remove(variable);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr).process_group(0);
         let mut child = command.spawn().map_err(failed(Path::new(THIS_PROGRAM), "started"))?;

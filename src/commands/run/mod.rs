@@ -1,9 +1,12 @@
 //! `longhaul run`: from a benchmark to verdicts.
 
+mod asked;
 mod cluster;
+mod cost;
 mod dry;
 mod embedded;
 mod pick;
+pub(crate) mod secrets;
 mod submit;
 
 use std::path::Path;
@@ -13,6 +16,7 @@ use serde_json::json;
 
 pub(crate) use pick::{Picked, Wanted, default_name, hook_policies, on_refusal, pick};
 
+use self::secrets::MissingKey;
 use crate::cli::{RunArgs, VenueArgs};
 use crate::client::{Client, Source};
 use crate::commands::layers;
@@ -21,6 +25,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::follow::follow;
 use crate::output::{self, Format};
+use crate::runfile;
 use crate::settings::Settings;
 use crate::show;
 use crate::signals::Signals;
@@ -56,18 +61,46 @@ pub(crate) struct Hosting<'a> {
 /// An input is wrong, the machine lacks something, the store or the coordinator refuses,
 /// or a signal came.
 pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
-    let mut wanted = Wanted::read(&args, settings)?;
+    let asked = asked::asked(&args)?;
+    if args.print_run_file {
+        output::data(&runfile::print(&asked)).map_err(CliError::Output)?;
+        return Ok(Exit::Success);
+    }
+    let mut wanted = Wanted::read(&asked, settings)?;
+    // No part of the experiment: it says only when it gets its turn.
+    wanted.priority = args.priority;
     if let Some(run) = &args.layers_from {
         wanted.layers_from = Some(layers::layers_from(run, &args.venue, &wanted.picked, settings).await?);
     }
     if args.dry_run {
-        dry::show(&wanted, &args, settings)?;
+        secrets::warn(&wanted.missing_keys, "");
+        let earlier = cost::Earlier::read(&args.venue, settings).await;
+        dry::show(&wanted, &args, settings, &earlier)?;
         return Ok(Exit::Success);
     }
+    if args.check {
+        secrets::warn(&wanted.missing_keys, "");
+        dry::checked(&wanted, args.format)?;
+        return Ok(Exit::Success);
+    }
+    keys_are_there(&wanted, &args.venue)?;
     let reporting = Reporting::Verdicts(args.format);
     let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
     let summary = Box::pin(host(wanted, &hosting)).await?;
     settled(summary.as_ref(), args.fail_on_fault)
+}
+
+/// A run with a coordinator of its own needs its keys here; another coordinator may have them.
+fn keys_are_there(wanted: &Wanted, venue: &VenueArgs) -> Result<(), CliError> {
+    match wanted.missing_keys.first() {
+        Some(MissingKey { endpoint, variable }) if venue.coordinator.is_none() => {
+            Err(CliError::NoKey { endpoint: endpoint.clone(), variable: variable.clone() })
+        }
+        _ => {
+            secrets::warn(&wanted.missing_keys, " here: the coordinator has to have it");
+            Ok(())
+        }
+    }
 }
 
 /// How the command ends once a run has ended, or was left to its coordinator.
@@ -164,7 +197,11 @@ async fn verdicts(source: &Source, summary: &v1::RunSummary, format: Format, pla
             }
             let ended = if summary.settled_at_millis > 0 { "settled" } else { "stopped" };
             let id = &summary.run_id;
-            text.extend(["\nrun ", id, " ", ended, ": ", &show::counts(summary), "\nstore ", place, "\n"]);
+            text.extend(["\nrun ", id, " ", ended, ": ", &show::counts(summary), "\n"]);
+            if let Some(money) = show::money(summary) {
+                text.extend(["spent ", &money, "\n"]);
+            }
+            text.extend(["store ", place, "\n"]);
             output::data(&text)
         }
     }

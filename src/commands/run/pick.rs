@@ -2,16 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use longhaul_core::agent::AuditPlan;
 use longhaul_core::ids::TaskName;
-use longhaul_core::plan::RetryPolicy;
+use longhaul_core::plan::{RetryPolicy, Until};
 
+use super::asked;
+use super::secrets::{self, Keys, MissingKey};
 use crate::benchmark::{
-    Agent, Benchmark, Depth, Extent, HookPolicies, LayersFrom, Limits, OnRefusal, PolicyError, Quarantine, SelectError,
-    Selected, Selection, parse_quarantine, select,
+    Agent, Benchmark, Caps, Depth, Extent, HookPolicies, LayersFrom, Limits, ModelError, ModelTerms, OnRefusal,
+    PolicyError, Preset, Quarantine, SelectError, Selected, Selection, gateway, parse_quarantine, select,
 };
-use crate::cli::{PickArgs, RunArgs, Unfit};
+use crate::cli::{PickArgs, Unfit};
+use crate::commands::prices;
 use crate::error::CliError;
 use crate::output;
+use crate::runfile::RunFile;
 use crate::settings::Settings;
 
 /// How many refused tasks are named one by one.
@@ -109,36 +114,109 @@ pub(crate) struct Wanted {
     pub(crate) on_refusal: OnRefusal,
     pub(crate) extent: Extent,
     pub(crate) layers_from: Option<LayersFrom>,
+    /// How it stands beside other runs of its coordinator.
+    pub(crate) priority: i32,
     pub(crate) name: String,
+    pub(crate) preset: Option<Preset>,
+    pub(crate) models: ModelTerms,
+    /// The keys of model vendors that it needs.
+    pub(crate) keys: Keys,
+    /// Those of them that this process does not have.
+    pub(crate) missing_keys: Vec<MissingKey>,
 }
 
 impl Wanted {
-    pub(crate) fn read(args: &RunArgs, settings: &Settings) -> Result<Self, CliError> {
-        let agents = Agent::parse_all(args.agents.iter().map(String::as_str))
-            .map_err(|error| CliError::Plan(Box::new(error)))?;
-        let hook_policies = hook_policies(&args.hook_policy, settings)?;
-        let picked = pick(&args.pick)?;
-        let limits = Limits {
-            steps: args.steps,
-            default_steps: settings.run.steps,
-            time: args.time.unwrap_or(settings.run.time),
-        };
+    /// Reads what is asked for, and checks all that can be checked without starting anything.
+    ///
+    /// # Errors
+    ///
+    /// An input is missing or wrong, or a budget cannot hold.
+    pub(crate) fn read(run: &RunFile, settings: &Settings) -> Result<Self, CliError> {
+        if run.agents.is_empty() {
+            let message =
+                "no agent is named: use --agent (`longhaul run --help` shows how), or [[agent]] in a run file";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        let pick_args = asked::pick_args(run)?;
+        let agents =
+            Agent::read_all(&run.agents, &settings.endpoint).map_err(|error| CliError::Plan(Box::new(error)))?;
+        let hook_policies = hook_policies(&run.hook_policy, settings)?;
+        let limits = Limits::of(run.limits(), settings.run.steps, settings.run.time);
+        let samples = run.samples.unwrap_or(1);
+        let models = model_terms(run, &agents, samples, &limits, settings)?;
+        let (keys, missing_keys) = secrets::of_run(models.gateway.as_ref());
+        let picked = pick(&pick_args)?;
         let retry = RetryPolicy {
-            max_attempts: args.max_attempts.unwrap_or(settings.run.max_attempts),
+            max_attempts: run.max_attempts.unwrap_or(settings.run.max_attempts),
             backoff: settings.run.backoff,
         };
-        let on_refusal = on_refusal(args.unfit);
-        let name = args.name.clone().unwrap_or_else(|| default_name(&args.pick.benchmark));
-        let (samples, extent) = (args.samples, Extent::Whole);
-        // Read from a store or a coordinator, which takes longer than reading a command line.
-        let layers_from = None;
-        Ok(Self { picked, agents, samples, limits, retry, hook_policies, on_refusal, extent, layers_from, name })
+        Ok(Self {
+            picked,
+            agents,
+            samples,
+            limits,
+            retry,
+            hook_policies,
+            on_refusal: on_refusal(run.unfit.unwrap_or_default()),
+            extent: Extent::Whole,
+            // Read from a store or a coordinator, which takes longer than reading a command line.
+            layers_from: None,
+            name: run.name.clone().unwrap_or_else(|| default_name(&pick_args.benchmark)),
+            preset: run.preset,
+            priority: 0,
+            models,
+            keys,
+            missing_keys,
+        })
     }
 
     /// How many episodes it has, if nothing is left out.
     pub(crate) fn episodes(&self) -> usize {
         self.picked.tasks.len() * self.agents.len() * self.samples as usize
     }
+}
+
+/// What it says of models and money, with the endpoints and prices that it needs.
+fn model_terms(
+    run: &RunFile,
+    agents: &[Agent],
+    samples: u32,
+    limits: &Limits,
+    settings: &Settings,
+) -> Result<ModelTerms, CliError> {
+    let refuse = |error: ModelError| CliError::Plan(Box::new(error));
+    if let Some(successes) = run.until_success.filter(|successes| *successes > samples) {
+        return Err(CliError::Usage(format!(
+            "{successes} samples of a task are to pass, and there are at most {samples}: use --max-samples"
+        )));
+    }
+    let caps = Caps {
+        run: run.budget.run.flatten(),
+        each_agent: run.budget.agent.flatten(),
+        agents: run.budget.agents.clone(),
+        judge: run.budget.judge.flatten(),
+    };
+    let mut terms = ModelTerms {
+        budgets: caps.of(agents).map_err(refuse)?,
+        gateway: None,
+        audit: run.audit.as_ref().map(|audit| AuditPlan {
+            endpoint: audit.endpoint.clone(),
+            model: audit.model.clone(),
+            most: audit.most,
+            max_output: audit.max_output,
+            images: audit.images,
+        }),
+        stall: run.stall.unwrap_or_default(),
+        until: run.until_success.map(|successes| Until { successes }),
+    };
+    let prices = prices::table(run.prices.as_deref(), settings)?;
+    let shorten = run.budget.shorten.unwrap_or(false);
+    let (plan, warnings) = gateway(agents, &terms, limits, &settings.endpoint, &prices, shorten).map_err(refuse)?;
+    for warning in warnings {
+        output::note(&output::escape(&format!("warning: {warning}")));
+    }
+    terms.gateway = plan;
+    Ok(terms)
 }
 
 /// What the command line says of envs that cannot be run here.

@@ -5,6 +5,7 @@ use longhaul_proto::{convert, v1};
 use rand::TryRngCore;
 
 use super::pick::Wanted;
+use super::secrets;
 use crate::benchmark::{Blobs, PlanError, Planned, Request, plan};
 use crate::client::Client;
 use crate::error::CliError;
@@ -30,8 +31,11 @@ impl Blobs for Uploading {
 }
 
 /// Submits a run; it is durable when this returns.
-pub(super) async fn submit(client: &Client, wanted: Wanted) -> Result<RunId, CliError> {
+pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId, CliError> {
     let run = new_run()?;
+    let priority = wanted.priority;
+    // Before the run: its first lease may call a model.
+    secrets::put(client, std::mem::take(&mut wanted.keys)).await?;
     let (sink, uploader) = upload::channel();
     // Reading and digesting files holds a thread; the uploader empties the sink meanwhile.
     let planning = tokio::task::spawn_blocking(move || planned(&wanted, run, sink));
@@ -50,7 +54,12 @@ pub(super) async fn submit(client: &Client, wanted: Wanted) -> Result<RunId, Cli
         output::note(&output::escape(&format!("warning: {path} cannot be frozen and is left out")));
     }
     tracing::info!(blobs = uploaded.blobs, bytes = uploaded.bytes, "the run's files were brought to the coordinator");
-    let request = v1::SubmitRequest { run_id: run.to_string(), plan: convert::digest_bytes(&planned.digest).into() };
+    let request = v1::SubmitRequest {
+        run_id: run.to_string(),
+        plan: convert::digest_bytes(&planned.digest).into(),
+        priority,
+        limits_millis: planned.limits.iter().map(|limit| limit.0).collect(),
+    };
     client.control.clone().submit(request).await.map_err(client.refused("take the run"))?;
     output::note(&format!(
         "run {run}: {} episodes in {} envs, submitted ({} of files new to the store)",
@@ -74,6 +83,7 @@ fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, P
         on_refusal: wanted.on_refusal,
         layers_from: wanted.layers_from.as_ref(),
         extent: wanted.extent,
+        models: &wanted.models,
     };
     plan(&wanted.picked.benchmark, &request, &mut Uploading(sink))
 }

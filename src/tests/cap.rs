@@ -1,0 +1,217 @@
+//! A cap on dollars against everything at once: episodes that want twice the money there is, a
+//! provider that bills calls whose answer never comes, and workers and a coordinator that are
+//! killed at random. What the provider itself has counted is never more than the cap, to the last
+//! unit, and nearly all of it.
+//!
+//! All of it is real but for the sandboxes and the provider: processes, sockets, the store, spools,
+//! sessions, the gateway, and one of our loops as the agent.
+
+#![expect(clippy::unwrap_used, reason = "what cannot go on fails the test")]
+#![expect(clippy::print_stdout, reason = "the figures of docs/performance.md")]
+
+#[path = "cap/cluster.rs"]
+mod cluster;
+#[path = "cap/plan.rs"]
+mod plan;
+#[path = "cap/provider.rs"]
+mod provider;
+#[path = "cap/sandbox.rs"]
+mod sandbox;
+
+use std::time::{Duration, Instant};
+
+use longhaul_core::money::Money;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use cluster::Cluster;
+use provider::{Manners, Provider};
+
+/// How a test is set up.
+struct Setup {
+    episodes: u32,
+    steps: u32,
+    workers: usize,
+    slots: u32,
+    cap: Money,
+    manners: Manners,
+    /// How often something is killed, once calls are made.
+    kill_every: Duration,
+    kills: u32,
+    seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Outcome {
+    cap: Money,
+    /// By the provider's own count.
+    billed: Money,
+    /// Of that, what went beyond the limits of requests.
+    excess: Money,
+    calls: u64,
+    budget: cluster::Budget,
+    /// What the calls in the store come to.
+    stored: Money,
+    worker_kills: u32,
+    coordinator_kills: u32,
+    seconds: u64,
+    /// How many questions about money the coordinator answered, as far as its journal goes back.
+    answers: u64,
+}
+
+/// The process of a worker, when this program is started as one; nothing in a test run.
+#[test]
+fn worker_role() {
+    cluster::worker_role();
+}
+
+async fn run(setup: Setup) -> Outcome {
+    let provider = Provider::start(setup.manners, setup.seed).await;
+    let mut cluster = Cluster::start(setup.slots).await;
+    let run = plan::submit(&cluster, &provider, setup.episodes, setup.steps, setup.cap).await;
+    for _ in 0..setup.workers {
+        cluster.start_worker();
+    }
+    let mut rng = StdRng::seed_from_u64(setup.seed);
+    let (mut worker_kills, mut coordinator_kills) = (0, 0);
+    let start = Instant::now();
+    let mut next = Duration::ZERO;
+    loop {
+        assert!(start.elapsed() < Duration::from_secs(3000), "it does not come to an end");
+        if cluster.is_settled(&run).await {
+            break;
+        }
+        if provider.calls() == 0 {
+            next = start.elapsed() + setup.kill_every;
+        } else if worker_kills + coordinator_kills < setup.kills && start.elapsed() >= next {
+            next = start.elapsed() + setup.kill_every.mul_f64(rng.random_range(0.5..1.5));
+            if rng.random_ratio(1, 4) {
+                cluster.kill_coordinator().await;
+                coordinator_kills += 1;
+            } else {
+                cluster.kill_worker(rng.random_range(0..setup.workers));
+                worker_kills += 1;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // One more, so that what dead ones have left is found.
+    cluster.start_worker();
+    let seconds = start.elapsed().as_secs();
+    let budget = cluster.until_nothing_is_in_flight(&run).await;
+    let stored = cluster.stored_calls(&run, setup.episodes).await;
+    let answers = cluster.stop().await;
+    Outcome {
+        cap: setup.cap,
+        billed: provider.billed(),
+        excess: provider.excess(),
+        calls: provider.calls(),
+        budget,
+        stored,
+        worker_kills,
+        coordinator_kills,
+        seconds,
+        answers,
+    }
+}
+
+impl Outcome {
+    /// For people, and for docs/performance.md.
+    fn print(&self) {
+        let Self { cap, billed, excess, calls, budget, stored, worker_kills, coordinator_kills, seconds, answers } =
+            self;
+        println!(
+            "cap {cap}, billed by the provider {billed} ({excess} beyond limits) for {calls} calls in {seconds} s"
+        );
+        println!(
+            "settled {} ({} unconfirmed), calls in the store {stored}, most in flight {}, overshoot {}",
+            budget.settled, budget.unconfirmed, budget.largest_exposure, budget.overshoot
+        );
+        println!("{worker_kills} workers and {coordinator_kills} coordinators were killed");
+        println!("{answers} answers about money in the journal");
+    }
+}
+
+/// A percentage of an amount.
+fn percent(of: Money, percent: u64) -> Money {
+    of.scaled_up(percent, 100).unwrap()
+}
+
+fn expect_the_cap_held(outcome: &Outcome) {
+    let Outcome { cap, billed, budget, stored, .. } = outcome;
+    assert!(billed <= cap, "{billed} were billed, and {cap} is the cap: {outcome:?}");
+    assert!(*billed >= percent(*cap, 95), "only {billed} of {cap} were spent: {outcome:?}");
+    assert!(budget.settled >= *billed, "{billed} were billed and {} are known of: {outcome:?}", budget.settled);
+    assert!(budget.settled <= *cap, "{outcome:?}");
+    assert_eq!(budget.overshoot, Money::ZERO, "{outcome:?}");
+    // Every spool was found: each amount is that of a call that is in the store.
+    assert_eq!(*stored, budget.settled, "{outcome:?}");
+    assert!(outcome.worker_kills > 0 && outcome.coordinator_kills > 0, "nothing was killed: {outcome:?}");
+}
+
+/// A step of an episode comes to about 0.18 cents: twice what there is.
+fn cap_for(episodes: u32, steps: u32) -> Money {
+    Money::from_nanos(u64::from(episodes) * u64::from(steps) * 900_000)
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn sixty_episodes_spend_one_cap_nearly_whole_and_never_more_whatever_is_killed() {
+    let outcome = runtime().block_on(run(Setup {
+        episodes: 60,
+        steps: 10,
+        workers: 3,
+        slots: 8,
+        cap: cap_for(60, 10),
+        manners: Manners::default(),
+        kill_every: Duration::from_millis(1500),
+        kills: 8,
+        seed: 11,
+    }));
+    outcome.print();
+    expect_the_cap_held(&outcome);
+}
+
+/// With `make test-all`: its figures are in docs/performance.md.
+#[test]
+fn five_hundred_episodes_spend_one_cap_nearly_whole_and_never_more_whatever_is_killed() {
+    let outcome = runtime().block_on(run(Setup {
+        episodes: 500,
+        steps: 20,
+        workers: 5,
+        slots: 16,
+        cap: cap_for(500, 20),
+        manners: Manners::default(),
+        kill_every: Duration::from_secs(6),
+        kills: 30,
+        seed: 12,
+    }));
+    outcome.print();
+    expect_the_cap_held(&outcome);
+}
+
+#[test]
+fn a_provider_that_bills_beyond_the_bound_is_found_out_shown_and_stopped() {
+    let outcome = runtime().block_on(run(Setup {
+        episodes: 20,
+        steps: 8,
+        workers: 1,
+        slots: 8,
+        cap: cap_for(20, 8),
+        manners: Manners { exceeds: 0.1, ..Manners::default() },
+        kill_every: Duration::from_secs(1),
+        kills: 0,
+        seed: 13,
+    }));
+    outcome.print();
+    assert!(!outcome.excess.is_zero());
+    assert!(!outcome.budget.overshoot.is_zero(), "{outcome:?}");
+    // What is beyond the cap, if anything, is what the provider billed beyond the bounds of calls.
+    assert!(outcome.billed.saturating_sub(outcome.excess) <= outcome.cap, "{outcome:?}");
+    assert!(outcome.budget.settled >= outcome.billed, "{outcome:?}");
+    assert!(!outcome.budget.stopped.is_empty(), "{outcome:?}");
+}
