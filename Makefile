@@ -5,7 +5,7 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/longhaul/target
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slurm bench lint deps build dist corpus
+.PHONY: help demo test test-all test-slurm soak bench lint deps build dist corpus
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,12 +19,17 @@ test: ## Install what it needs, check, and run every test that fits into CI
 test-all: ## The same, and the long sets
 	@scripts/test --all
 
-test-slurm: ## The tests against a real Slurm of four nodes alone (as root)
+test-slurm: ## Those of them against a real Slurm of four nodes alone (as root)
 	@scripts/deps
 	@scripts/prepare-tests
 	@cargo nextest run --locked -p longhaul-tests -E 'binary(/^slurm_/)'
 
-bench: ## Measure, and print the figures of docs/performance.md
+soak: ## The long ones against it: each fault with 16 sandboxes, 128 on a node, ... (as root)
+	@scripts/deps
+	@scripts/prepare-tests
+	@cargo nextest run --locked --profile all -p longhaul-tests -E 'binary(slurm_faults) | binary(slurm_soak)'
+
+bench: ## Measure, and print the figures of docs/performance.md; ARGS="slurm ..." over Slurm
 	@scripts/bench $(ARGS)
 
 lint: ## Check the formatting, clippy without warnings, the licences of dependencies

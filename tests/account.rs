@@ -51,6 +51,16 @@ impl Account {
     #[must_use]
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
+        self.environment(&mut command);
+        if self.change {
+            command.uid(self.uid.as_raw()).gid(self.gid.as_raw());
+        }
+        command
+    }
+
+    /// Gives a command the account's environment and home, but not the account itself: for a
+    /// program that changes to it.
+    pub fn environment(&self, command: &mut Command) {
         command.env_clear().current_dir(&self.home);
         for name in ["http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "RUST_LOG"] {
             if let Some(value) = std::env::var_os(name) {
@@ -63,10 +73,6 @@ impl Account {
             .env("LOGNAME", &self.name)
             .env("PATH", "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .env("LANG", "C.UTF-8");
-        if self.change {
-            command.uid(self.uid.as_raw()).gid(self.gid.as_raw());
-        }
-        command
     }
 
     /// Makes a folder, its parents too, and gives what it made to the account.

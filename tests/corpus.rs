@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! longhaul-corpus CLONE [--env NAME]... [--tasks N] [--steps N] [--at-once N]
-//!     [--tolerate ENV]... [--base IMAGE] [--output FILE]
+//!     [--tolerate ENV]... [--base [ENV=]IMAGE]... [--settings FILE] [--output FILE]
 //! ```
 //!
 //! The agents are scripted: one looks at the screen, waits for what the setup left starting,
@@ -35,6 +35,10 @@ const ENVS: &[&str] = &[
     "gcompris_env",
 ];
 
+/// Envs whose scripts were written for another distribution than the usual image's, so that their
+/// program behaves as they expect.
+const BASES: &[(&str, &str)] = &[("gcompris_env", "ubuntu-22.04")];
+
 /// The env in whose long task lines are typed.
 const TYPED: &str = "calligra_words_env";
 
@@ -50,7 +54,8 @@ struct Options {
     steps: usize,
     at_once: usize,
     tolerate: Vec<String>,
-    base: Option<String>,
+    bases: Vec<String>,
+    settings: Option<PathBuf>,
     output: Option<PathBuf>,
 }
 
@@ -96,7 +101,8 @@ fn options() -> Result<Options> {
         steps: 200,
         at_once: 2,
         tolerate: Vec::new(),
-        base: None,
+        bases: Vec::new(),
+        settings: None,
         output: None,
     };
     let mut arguments = std::env::args().skip(1);
@@ -108,7 +114,8 @@ fn options() -> Result<Options> {
             "--steps" => options.steps = value()?.parse()?,
             "--at-once" => options.at_once = value()?.parse()?,
             "--tolerate" => options.tolerate.push(value()?),
-            "--base" => options.base = Some(value()?),
+            "--base" => options.bases.push(value()?),
+            "--settings" => options.settings = Some(std::path::absolute(value()?)?),
             "--output" => options.output = Some(value()?.into()),
             _ if options.clone.as_os_str().is_empty() && !argument.starts_with('-') => options.clone = argument.into(),
             _ => bail!("what is `{argument}`?"),
@@ -181,9 +188,13 @@ fn run_env(
     account.make_dir(&agent.join(env))?;
     let tasks = pick(benchmark, env, long.get(env), options.tasks)?;
     let mut command = account.command(program);
+    if let Some(settings) = &options.settings {
+        command.arg("--settings").arg(settings);
+    }
     command.arg("run").arg(benchmark).args(["--slots", "1", "--max-attempts", "1", "--name", env]);
     command.arg("--store").arg(place.join("store")).arg("--agent").arg(format!("scripted:{}", agent.display()));
-    if let Some(base) = &options.base {
+    let base = base_of(env, &options.bases);
+    if let Some(base) = &base {
         command.args(["--base", base]);
     }
     for policy in options.tolerate.iter().filter(|name| *name == env) {
@@ -203,7 +214,18 @@ fn run_env(
     let status = command.stdout(log.try_clone()?).stderr(log).status()?;
     let shown = show(account, program, &place, &["latest", "--format", "json"])
         .with_context(|| format!("the run ended with {status}; see {}", place.join("run.log").display()))?;
-    describe(&shown, account, program, &place)
+    let described = describe(&shown, account, program, &place)?;
+    let image = base.map(|base| format!("* base image: {base}\n")).unwrap_or_default();
+    Ok(image + &described)
+}
+
+/// The image that an env stands on, if it is not the usual one: what is asked for, else what it is
+/// known to need.
+fn base_of(env: &str, given: &[String]) -> Option<String> {
+    let own = given.iter().find_map(|base| base.split_once('=').filter(|(of, _)| *of == env).map(|(_, image)| image));
+    let all = || given.iter().find(|base| !base.contains('=')).map(String::as_str);
+    let known = || BASES.iter().find(|(of, _)| *of == env).map(|(_, image)| *image);
+    own.or_else(all).or_else(known).map(str::to_owned)
 }
 
 /// Types numbered lines, one a step.

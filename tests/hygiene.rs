@@ -41,9 +41,10 @@ const EDGES: &[Edge] = &[
     },
     Edge {
         name: "longhaul-worker",
-        sees: &["longhaul-core", "longhaul-proto", "longhaul-apptainer"],
+        sees: &["longhaul-core", "longhaul-proto", "longhaul-apptainer", "longhaul-gateway"],
         never: &["rocksdb"],
     },
+    Edge { name: "longhaul-gateway", sees: &["longhaul-core", "longhaul-proto"], never: &["tonic", "rocksdb"] },
     Edge { name: "longhaul-apptainer", sees: &["longhaul-core"], never: &["tonic", "rocksdb"] },
     Edge { name: "longhaul-helper", sees: &["longhaul-core", "longhaul-proto"], never: &["tokio", "tonic", "rocksdb"] },
     Edge { name: "longhaul-slurm", sees: &["longhaul-core"], never: &["tonic", "rocksdb"] },

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use longhaul_tests::leftovers;
 use longhaul_tests::place::Place;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const TASK: [&str; 3] = ["--task", "mousepad_env/change_setting", "--agent=idle"];
@@ -83,5 +84,42 @@ fn a_run_stands_on_carried_layers_of_an_earlier_one_to_the_byte_or_does_not_star
     fs::write(&script, edited)?;
     let refused = again(&there).end()?.expect_code(3)?.stderr();
     ensure!(refused.contains("mousepad_env") && refused.contains("has changed since"), "{refused}");
+    Ok(())
+}
+
+/// Two nodes that see nothing of each other's disks: what the first has built the second gets
+/// from the coordinator.
+#[test]
+fn nodes_without_a_folder_in_common_build_a_layer_once() -> Result<()> {
+    let place = Place::new("apart")?;
+    // The image is no layer, and is not what this is about: that of the other tests.
+    let image = match std::env::var("LONGHAUL_TEST_BASE") {
+        Ok(image) => image,
+        Err(_) => place.longhaul(["base"]).end()?.expect_code(0)?.stdout().trim().to_owned(),
+    };
+    let settings = place.path("carrying.toml");
+    fs::write(&settings, format!("[layers]\ncarry = \"always\"\n\n[base]\nimage = \"{image}\"\n"))?;
+    let settings = text(&settings);
+    let serving = place.serve(&["--settings", &settings])?;
+    let access = text(&place.access());
+    let benchmark = text(&place.benchmark());
+    for (node, builds) in [("one", true), ("two", false)] {
+        let (layers, scratch) =
+            (text(&place.path(&format!("layers-{node}"))), text(&place.path(&format!("scratch-{node}"))));
+        let own = ["--layers", &layers, "--scratch", &scratch, "--settings", &settings];
+        let worker = place.longhaul(["worker", "--coordinator", &access].iter().chain(&own)).start()?;
+        let run = ["run", &benchmark, "--coordinator", &access, "--settings", &settings];
+        place.longhaul(run.iter().chain(&TASK)).end()?.expect_code(0)?;
+        let built = place.hooks_of_latest()?;
+        ensure!(built.iter().any(|hook| hook.contains("install")) == builds, "node {node} built {built:#?}");
+        ensure!(manifest(Path::new(&layers), "install").is_ok(), "node {node} has no install layer of its own");
+        worker.signal(Signal::SIGTERM)?;
+        worker.end()?.expect_code(0)?;
+    }
+    serving.signal(Signal::SIGTERM)?;
+    serving.end()?.expect_code(0)?;
+    for node in ["one", "two"] {
+        leftovers::expect_nothing(place.root(), &place.path(&format!("scratch-{node}")))?;
+    }
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod command;
+pub mod density;
 pub mod leftovers;
 pub mod place;
 pub mod slurm;

@@ -48,6 +48,12 @@ impl Place {
         install_program(account, &account.home().join(".cache/longhaul/tests/bin"))
     }
 
+    /// The program, where the account can run it.
+    #[must_use]
+    pub fn its_program(&self) -> &Path {
+        &self.program
+    }
+
     /// The account that everything runs as.
     #[must_use]
     pub fn account(&self) -> &Account {
@@ -165,6 +171,17 @@ impl Place {
     /// It is not there.
     pub fn show(&self, what: &str) -> Result<Value> {
         self.longhaul(["show", what, "--store", &self.store().display().to_string(), "--format", "json"]).json()
+    }
+
+    /// Fails if `longhaul store verify` finds anything in this place's store.
+    ///
+    /// # Errors
+    ///
+    /// It does.
+    pub fn expect_sound(&self) -> Result<()> {
+        let store = self.store().display().to_string();
+        self.longhaul(["store", "verify", &store]).end()?.expect_code(0)?;
+        Ok(())
     }
 
     /// The layers that attempts of the latest run built themselves, and the configure hooks

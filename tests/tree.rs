@@ -55,19 +55,26 @@ pub fn files() -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-/// The marks in a document between which measured results stand.
-const BEGIN: &str = "<!-- results, written by the program that measures -->";
-const END: &str = "<!-- end of results -->";
-
 /// Puts results between the two marks of a document; what people wrote around them stays.
 ///
 /// # Errors
 ///
 /// The document is not there, or has no marks.
 pub fn replace_results(document: &Path, results: &str) -> Result<()> {
+    replace_section(document, "results", results)
+}
+
+/// As [`replace_results`], in a document with several such places: between the marks of this name.
+///
+/// # Errors
+///
+/// As [`replace_results`].
+pub fn replace_section(document: &Path, name: &str, results: &str) -> Result<()> {
+    let begin = format!("<!-- {name}, written by the program that measures -->");
+    let end = format!("<!-- end of {name} -->");
     let text = std::fs::read_to_string(document).with_context(|| format!("no {}", document.display()))?;
-    let (before, rest) = text.split_once(BEGIN).with_context(|| format!("{} has no `{BEGIN}`", document.display()))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{} has no `{END}`", document.display()))?;
-    std::fs::write(document, format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", results.trim()))?;
+    let (before, rest) = text.split_once(&begin).with_context(|| format!("{} has no `{begin}`", document.display()))?;
+    let (_, after) = rest.split_once(&end).with_context(|| format!("{} has no `{end}`", document.display()))?;
+    std::fs::write(document, format!("{before}{begin}\n\n{}\n\n{end}{after}", results.trim()))?;
     Ok(())
 }

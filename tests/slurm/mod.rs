@@ -10,9 +10,14 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_slurm::{Client, Limits, System};
 
 use crate::account::Account;
+use crate::command::Longhaul;
+use crate::place::Place;
+
+pub mod figures;
+pub mod world;
 
 /// What kind of cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// How many nodes.
     pub nodes: u32,
@@ -24,11 +29,15 @@ pub struct Options {
     pub net: bool,
     /// Whether memory is enforced.
     pub cgroup: bool,
+    /// More lines for Slurm's settings; the last line of a name counts.
+    pub conf: &'static str,
+    /// A worker other than the program's own.
+    pub worker: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 4, cpus: 16, memory_mib: 32_000, net: false, cgroup: false }
+        Self { nodes: 4, cpus: 16, memory_mib: 32_000, net: false, cgroup: false, conf: "", worker: None }
     }
 }
 
@@ -54,6 +63,10 @@ impl Cluster {
         // Short, since paths of unix sockets are: not below a deep $TMPDIR.
         let dir = PathBuf::from(format!("/tmp/lh-slurm-{}-{count}", std::process::id()));
         let cluster = Self { dir, account };
+        // Owned before it is up: a script that fails says so, and leaves nothing.
+        std::fs::create_dir(&cluster.dir).with_context(|| format!("cannot make {}", cluster.dir.display()))?;
+        let more = cluster.dir.join("more.conf");
+        std::fs::write(&more, options.conf)?;
         let mut up = cluster.script("up");
         up.args(["-n", &options.nodes.to_string()])
             .args(["-c", &options.cpus.to_string()])
@@ -61,6 +74,8 @@ impl Cluster {
             .args(["--with", &std::process::id().to_string()])
             .args(options.net.then_some("--net"))
             .args(options.cgroup.then_some("--cgroup"))
+            .arg("--conf")
+            .arg(&more)
             .arg(&cluster.dir);
         succeed(up)?;
         cluster.account.make_dir(&cluster.shared())?;
@@ -157,7 +172,19 @@ impl Cluster {
     pub fn command(&self, program: &Path) -> Command {
         let mut exec = self.script("exec");
         exec.arg(&self.dir).arg(program);
+        self.account.environment(&mut exec);
         exec
+    }
+
+    /// The program of a place, where the cluster is reached.
+    pub fn longhaul<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        place: &Place,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Longhaul {
+        let mut command = self.command(place.its_program());
+        command.args(arguments);
+        Longhaul::new(command)
     }
 
     fn script(&self, command: &str) -> Command {

@@ -1,0 +1,100 @@
+//! A worker whose sandboxes do nothing: it takes leases, records steps, asks verifiers and gives
+//! verdicts as the program's own does, over the same session, and starts no container. What it
+//! measures is the rest: placement, leases, journal, store, Slurm.
+//!
+//! It takes the command line that allocations get, as far as it says something here:
+//!
+//! ```text
+//! longhaul-noop-worker ... worker --scratch DIR --coordinator ACCESS [--slots N]
+//! ```
+
+mod driver;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use longhaul_core::ids::WorkerId;
+use longhaul_core::time::Timestamp;
+use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
+use longhaul_proto::v1;
+use longhaul_slurm::Allocation;
+use longhaul_worker::{Endpoint, NodeLimits, Shutdown, WorkerConfig};
+
+use crate::driver::NoDriver;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let shutdown = Shutdown::on_signals()?;
+    let named = PathBuf::from(option("--coordinator").context("name a coordinator")?);
+    let scratch = PathBuf::from(option("--scratch").context("name a scratch folder")?);
+    std::fs::create_dir_all(&scratch)?;
+    let allocation = Allocation::parse(|name| std::env::var(name).ok())?.context("this is no allocation of Slurm's")?;
+    // A folder has one access file for each task of the array.
+    let task = allocation.array.as_ref().map_or(0, |place| place.index);
+    let file = if named.is_dir() { named.join(format!("{task}.json")) } else { named };
+    let slots = option("--slots").map(|slots| slots.parse()).transpose()?.unwrap_or(0);
+    let config = config(&allocation, &scratch, slots)?;
+    longhaul_worker::run_with(config, endpoint(&file)?, shutdown, Arc::new(NoDriver)).await?;
+    Ok(())
+}
+
+/// The word after an option, wherever that is.
+fn option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+fn config(allocation: &Allocation, scratch: &Path, slots: u32) -> Result<WorkerConfig> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let program = std::env::current_exe()?;
+    let (job, task) = match &allocation.array {
+        Some(place) => (place.array_job.clone(), place.index),
+        None => (allocation.job_id.clone(), 0),
+    };
+    let asked_for = allocation.token.as_ref().map(|token| v1::Allocation {
+        token: token.to_string(),
+        job,
+        task,
+        restarts: allocation.restarts,
+        ends_at_millis: None,
+    });
+    Ok(WorkerConfig {
+        carry_layers: false,
+        // The process is the chance in it: workers of one node start in one millisecond.
+        id: WorkerId::new(Timestamp(u64::try_from(now.as_millis())?), now.subsec_nanos() ^ std::process::id()),
+        hostname: allocation.node.clone().unwrap_or_else(|| "?".to_owned()),
+        scratch: scratch.to_owned(),
+        layers: scratch.join("layers"),
+        image: program.clone(),
+        bases: std::collections::BTreeMap::new(),
+        helper_program: program,
+        limits: NodeLimits {
+            cpu_millis: allocation.cpus.map(|cpus| cpus.saturating_mul(1000)),
+            memory_mib: allocation.memory_mib,
+            max_slots: slots,
+            disk_floor_mib: 100,
+            ..NodeLimits::default()
+        },
+        hook_env: std::collections::BTreeMap::new(),
+        slurm_job_id: Some(allocation.job_id.clone()),
+        allocation: asked_for,
+        grace: Duration::from_secs(10),
+        verify_limit: Duration::from_secs(60),
+        park_limit: Duration::from_secs(600),
+    })
+}
+
+fn endpoint(file: &Path) -> Result<Endpoint> {
+    let access = Access::read(file)?;
+    Ok(match &access.address {
+        Address::Unix { path } => Endpoint::Unix { path: path.clone(), token: None },
+        Address::Tls { ca_pem, token, .. } => Endpoint::Tls {
+            url: format!("https://{}", access.address),
+            ca_pem: ca_pem.clone(),
+            server_name: Some(TLS_SERVER_NAME.to_owned()),
+            token: token.expose().to_owned(),
+            access: Some(file.to_owned()),
+        },
+    })
+}

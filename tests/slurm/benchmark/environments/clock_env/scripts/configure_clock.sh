@@ -1,0 +1,3 @@
+#!/bin/bash
+set -euo pipefail
+install -d -o ga -g ga /home/ga/clock
