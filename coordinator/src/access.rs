@@ -83,9 +83,7 @@ impl AccessFolder {
             make_certificate(&folder)?;
         }
         if !folder.join(TOKEN_FILE).exists() {
-            let mut bytes = [0; 32];
-            rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(AccessFolderError::Random)?;
-            write_private(&folder.join(TOKEN_FILE), Digest::from_bytes(bytes).to_string().as_bytes())?;
+            write_private(&folder.join(TOKEN_FILE), new_token()?.expose().as_bytes())?;
         }
         Ok(Self {
             ca_pem: read_private(&folder.join(CA_FILE))?,
@@ -139,12 +137,7 @@ impl AccessFolder {
 
     fn write(&self, name: &str, access: &Access) -> Result<PathBuf, AccessFolderError> {
         let path = self.folder.join(name);
-        let text = serde_json::to_vec_pretty(access).map_err(|error| AccessFolderError::Io {
-            path: path.clone(),
-            doing: "written",
-            source: error.into(),
-        })?;
-        write_private(&path, &text)?;
+        write_access(&path, access)?;
         Ok(path)
     }
 }
@@ -221,6 +214,23 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), AccessFolde
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(error("created"))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(error("written"))?;
     fs::rename(&beside, path).map_err(error("renamed"))
+}
+
+/// Writes an access file, as [`write_private`] does.
+pub(crate) fn write_access(path: &Path, access: &Access) -> Result<(), AccessFolderError> {
+    let text = serde_json::to_vec_pretty(access).map_err(|error| AccessFolderError::Io {
+        path: path.to_owned(),
+        doing: "written",
+        source: error.into(),
+    })?;
+    write_private(path, &text)
+}
+
+/// A token that nobody can guess.
+pub(crate) fn new_token() -> Result<Secret, AccessFolderError> {
+    let mut bytes = [0; 32];
+    rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(AccessFolderError::Random)?;
+    Ok(Secret::new(Digest::from_bytes(bytes).to_string()))
 }
 
 fn read_private(path: &Path) -> Result<String, AccessFolderError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::endpoint::GatewayPlan;
-use longhaul_core::ids::{EpisodeId, RunId};
+use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::money::Money;
 use longhaul_core::plan::RunPlan;
 use longhaul_core::time::{Millis, Timestamp};
@@ -15,7 +15,7 @@ use longhaul_proto::access::Secret;
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::control_service_server::ControlService;
-use longhaul_store::Store;
+use longhaul_store::{Reader, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -47,6 +47,9 @@ pub(crate) struct Control {
 
 type Rows<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
+/// Rows as they are read from a store.
+type Reading<'a, T> = Box<dyn Iterator<Item = Result<T, view::ViewError>> + 'a>;
+
 impl Control {
     async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Status> {
         let stopping = || Status::unavailable("the coordinator stops");
@@ -64,6 +67,26 @@ impl Control {
         }
         let record = blocking(&self.store, move |store| store.run(run)).await?.ok_or_else(|| unknown_run(run))?;
         Ok(view::budget(&record))
+    }
+
+    /// What there is of an attempt, which may be much: it is read as it is taken, off the
+    /// runtime's threads.
+    fn streamed<T: Send + 'static>(
+        &self,
+        attempt: AttemptId,
+        read: fn(&Reader, AttemptId) -> Reading<'_, T>,
+    ) -> Response<Rows<T>> {
+        let (rows, receiver) = mpsc::channel(ROWS_AHEAD);
+        let store = Arc::clone(&self.store);
+        self.tasks.spawn_blocking(move || {
+            for row in read(&store, attempt) {
+                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
+                if rows.blocking_send(row).is_err() {
+                    return;
+                }
+            }
+        });
+        Response::new(Box::pin(ReceiverStream::new(receiver)))
     }
 
     /// A run that has settled, from the store alone.
@@ -142,6 +165,7 @@ impl ControlService for Control {
     type FollowStream = Rows<v1::RunUpdate>;
     type ListEpisodesStream = Rows<v1::EpisodeRow>;
     type ListStepsStream = Rows<v1::StepRow>;
+    type ListCallsStream = Rows<v1::CallRow>;
 
     async fn submit(&self, request: Request<v1::SubmitRequest>) -> Result<Response<v1::SubmitResponse>, Status> {
         person(&request)?;
@@ -290,21 +314,8 @@ impl ControlService for Control {
         request: Request<v1::ListStepsRequest>,
     ) -> Result<Response<Self::ListStepsStream>, Status> {
         let attempt = id("attempt_id", &request.into_inner().attempt_id)?;
-        let (rows, receiver) = mpsc::channel(ROWS_AHEAD);
-        let store = Arc::clone(&self.store);
-        // A long trajectory is read as it is taken, off the runtime's threads.
-        self.tasks.spawn_blocking(move || {
-            for row in view::steps(&store, attempt) {
-                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
-                if rows.blocking_send(row).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        Ok(self.streamed(attempt, |store, attempt| Box::new(view::steps(store, attempt))))
     }
-
-    type ListCallsStream = Rows<v1::CallRow>;
 
     async fn show_budget(
         &self,
@@ -332,17 +343,7 @@ impl ControlService for Control {
         request: Request<v1::ListCallsRequest>,
     ) -> Result<Response<Self::ListCallsStream>, Status> {
         let attempt = id("attempt_id", &request.into_inner().attempt_id)?;
-        let (rows, receiver) = mpsc::channel(ROWS_AHEAD);
-        let store = Arc::clone(&self.store);
-        self.tasks.spawn_blocking(move || {
-            for row in view::calls(&store, attempt) {
-                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
-                if rows.blocking_send(row).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+        Ok(self.streamed(attempt, |store, attempt| Box::new(view::calls(store, attempt))))
     }
 
     async fn put_secrets(

@@ -158,9 +158,7 @@ impl Layers {
         if self.find(&key, &content)?.is_some() {
             return Ok(None);
         }
-        let free = nix::sys::statvfs::statvfs(self.folder.as_path())
-            .map(|stat| stat.blocks_available().saturating_mul(stat.fragment_size()))
-            .map_err(|error| unwritable(&self.folder, &error.into()))?;
+        let free = longhaul_store::free_bytes(&self.folder).map_err(|error| unwritable(&self.folder, &error))?;
         if free.saturating_sub(FLOOR_BYTES) < size {
             return Err(Status::resource_exhausted(format!(
                 "{} has no room for layer {key}: {size} bytes are needed, {free} are free",

@@ -17,9 +17,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use longhaul_core::digest::Digest;
 use longhaul_engine::{AllocationId, Token};
 use longhaul_proto::access::{Access, AccessError, Address, Secret};
-use rand::TryRngCore;
 
-use crate::access::{AccessFolderError, private_folder, write_private};
+use crate::access::{AccessFolderError, new_token, private_folder, write_access};
 
 /// The folder's name in the access folder.
 pub const PASSES_FOLDER: &str = "allocations";
@@ -76,6 +75,11 @@ impl Passes {
         Ok(passes)
     }
 
+    /// The folder of all of them.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
     /// Makes the passes of a submission; those that are there stay as they are, since a worker
     /// may have read them.
     pub(crate) fn issue(&self, token: &Token, count: u32) -> Result<(), AccessFolderError> {
@@ -84,9 +88,7 @@ impl Passes {
             let id = AllocationId { token: token.clone(), task };
             let there = self.0.known.read().unwrap_or_else(PoisonError::into_inner).values().any(|known| *known == id);
             if !there {
-                let mut bytes = [0; 32];
-                rand::rngs::OsRng.try_fill_bytes(&mut bytes).map_err(AccessFolderError::Random)?;
-                self.write(id, Secret::new(Digest::from_bytes(bytes).to_string()))?;
+                self.write(id, new_token()?)?;
             }
         }
         Ok(())
@@ -135,12 +137,7 @@ impl Passes {
         let Inner { host, port, ca_pem, .. } = &*self.0;
         let digest = Digest::of(secret.expose().as_bytes());
         let address = Address::Tls { host: host.clone(), port: *port, ca_pem: ca_pem.clone(), token: secret };
-        let text = serde_json::to_vec_pretty(&Access::new(address)).map_err(|error| AccessFolderError::Io {
-            path: path.clone(),
-            doing: "written",
-            source: error.into(),
-        })?;
-        write_private(&path, &text)?;
+        write_access(&path, &Access::new(address))?;
         self.0.known.write().unwrap_or_else(PoisonError::into_inner).insert(digest, id);
         Ok(())
     }

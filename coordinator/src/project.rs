@@ -9,7 +9,7 @@ use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{self, State};
-use longhaul_engine::{Engine, Event, ScopeName, ScopeView};
+use longhaul_engine::{Engine, Event, ScopeView};
 use longhaul_store::{
     AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
     RunRecord, ScopeRecord,
@@ -211,8 +211,7 @@ pub(crate) const fn run_with_other_money(event: &Event) -> Option<RunId> {
 
 /// What a run may spend and has spent; episodes aside, which come and go.
 pub(crate) fn scopes(engine: &Engine, run: RunId) -> Vec<ScopeRecord> {
-    let scopes = engine.budget(run).into_iter();
-    scopes.filter(|view| !matches!(view.scope, ScopeName::Episode(_))).map(scope_record).collect()
+    engine.shared_budget(run).into_iter().map(scope_record).collect()
 }
 
 pub(crate) fn scope_record(view: ScopeView) -> ScopeRecord {
@@ -247,7 +246,6 @@ fn run_record(engine: &Engine, id: RunId) -> Option<RunRecord> {
 pub(crate) fn episode_record(state: &State, id: EpisodeId) -> Option<EpisodeRecord> {
     let run = state.runs.get(&id.run)?;
     let (episode, entry) = run.episode(id.index)?;
-    let agent = usize::try_from(entry.agent).ok().and_then(|agent| run.plan.agents.get(agent));
     let attempt = |number| AttemptId { episode: id, number };
     let state = match &episode.state {
         state::EpisodeState::Queued { .. } => EpisodeState::Queued,
@@ -261,7 +259,7 @@ pub(crate) fn episode_record(state: &State, id: EpisodeId) -> Option<EpisodeReco
     Some(EpisodeRecord {
         id,
         task: entry.task.clone(),
-        agent: agent.map(|agent| agent.name().to_owned()).unwrap_or_default(),
+        agent: run.agent(entry.agent).map(|agent| agent.name().to_owned()).unwrap_or_default(),
         sample: entry.sample,
         plan: entry.plan,
         attempts: episode.attempts(),

@@ -28,7 +28,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
-use crate::access::{ACCESS_FOLDER, AccessFolder, AccessFolderError, socket_path};
+use crate::access::{AccessFolder, AccessFolderError, socket_path};
 use crate::actor::{Actor, ActorError, Allocations, Terms};
 use crate::allocator::{Allocator, SlurmConfig, token_prefix};
 use crate::auth::Gate;
@@ -36,7 +36,7 @@ use crate::blobs::Blobs;
 use crate::control::Control;
 use crate::layers::Layers;
 use crate::message::{Ask, MAILBOX_CAPACITY, Message, now};
-use crate::passes::{PASSES_FOLDER, Passes};
+use crate::passes::Passes;
 use crate::project::Projector;
 use crate::session::Sessions;
 
@@ -236,8 +236,7 @@ impl Coordinator {
             None => (None, None),
             Some(slurm) => {
                 let passes = passes.clone().ok_or(StartError::Unreachable)?;
-                let folder = root.join(ACCESS_FOLDER).join(PASSES_FOLDER);
-                let (allocations, allocator) = ask_slurm(slurm, (passes, folder), incarnation, mailbox.clone()).await?;
+                let (allocations, allocator) = ask_slurm(slurm, passes, incarnation, mailbox.clone()).await?;
                 (Some(allocations), Some(allocator))
             }
         };
@@ -397,7 +396,7 @@ impl Coordinator {
 /// Finds Slurm's programs, and gets the task ready that runs them.
 async fn ask_slurm(
     mut slurm: SlurmConfig,
-    passes: (Passes, PathBuf),
+    passes: Passes,
     incarnation: u64,
     mailbox: mpsc::Sender<Message>,
 ) -> Result<(Allocations, Allocator<longhaul_slurm::System>), StartError> {
@@ -417,7 +416,7 @@ async fn ask_slurm(
     }
     let (orders, receiver) = mpsc::unbounded_channel();
     let pools = slurm.pools.iter().map(|config| config.pool.clone()).collect();
-    let allocations = Allocations { pools, orders, passes: passes.0.clone() };
+    let allocations = Allocations { pools, orders, passes: passes.clone() };
     Ok((allocations, Allocator::new(client, slurm, receiver, mailbox, passes)))
 }
 

@@ -22,7 +22,7 @@ use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_proto::v1::worker_service_server::WorkerService;
-use longhaul_store::{CallError, CallReceipt, LogError, ReadError, StepError, StepReceipt, Store, Ticket};
+use longhaul_store::{LogError, ReadError, Receipt, ReportError, ReportKind, Store, Ticket};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -51,8 +51,7 @@ pub(crate) struct Sessions {
 
 /// What is recorded, in the order in which the worker said it.
 enum Entry {
-    Step { lease: LeaseRef, number: u32, ticket: Ticket<StepReceipt, StepError> },
-    Call { lease: LeaseRef, number: u32, ticket: Ticket<CallReceipt, CallError> },
+    Reported { what: ReportKind, lease: LeaseRef, number: u32, ticket: Ticket<Receipt, ReportError> },
     Log { lease: LeaseRef, name: String, ticket: Ticket<(), LogError> },
     End { lease: LeaseRef, ended: v1::AttemptEnded },
 }
@@ -172,13 +171,13 @@ impl Sessions {
             Up::Step(step) => {
                 let lease = lease(step.attempt.as_ref())?;
                 let ticket = self.store.put_step(lease.attempt, lease.epoch, step.number, step.record_json.to_vec());
-                let entry = Entry::Step { lease, number: step.number, ticket };
+                let entry = Entry::Reported { what: ReportKind::Step, lease, number: step.number, ticket };
                 return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
             }
             Up::Call(call) => {
                 let lease = lease(call.attempt.as_ref())?;
                 let ticket = self.store.put_call(lease.attempt, lease.epoch, call.number, call.record_json.to_vec());
-                let entry = Entry::Call { lease, number: call.number, ticket };
+                let entry = Entry::Reported { what: ReportKind::Call, lease, number: call.number, ticket };
                 return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
             }
             Up::Log(log) => {
@@ -245,23 +244,20 @@ impl Sessions {
     ) {
         while let Some(entry) = entries.recv().await {
             let answer = match entry {
-                Entry::Step { lease, number, ticket } => match ticket.await {
+                Entry::Reported { what, lease, number, ticket } => match ticket.await {
                     Ok(receipt) => {
                         if receipt.late {
-                            tracing::warn!(attempt = %lease.attempt, epoch = %lease.epoch, number, "a step came late");
+                            tracing::warn!(
+                                attempt = %lease.attempt, epoch = %lease.epoch, number, "a {what} came late"
+                            );
                         }
-                        Ok(Some(Down::StepAck(v1::StepAck { attempt: Some(wire(lease)), number })))
+                        let attempt = Some(wire(lease));
+                        Ok(Some(match what {
+                            ReportKind::Step => Down::StepAck(v1::StepAck { attempt, number }),
+                            ReportKind::Call => Down::CallAck(v1::CallAck { attempt, number }),
+                        }))
                     }
-                    Err(error) => refused_step(lease, number, &error),
-                },
-                Entry::Call { lease, number, ticket } => match ticket.await {
-                    Ok(receipt) => {
-                        if receipt.late {
-                            tracing::warn!(attempt = %lease.attempt, epoch = %lease.epoch, number, "a call came late");
-                        }
-                        Ok(Some(Down::CallAck(v1::CallAck { attempt: Some(wire(lease)), number })))
-                    }
-                    Err(error) => refused_call(lease, number, &error),
+                    Err(error) => refused(what, lease, number, &error),
                 },
                 Entry::Log { lease, name, ticket } => {
                     if let Err(error) = ticket.await {
@@ -337,34 +333,19 @@ impl Sessions {
     }
 }
 
-/// What a worker is told about a step that the store refuses.
-fn refused_step(lease: LeaseRef, number: u32, error: &StepError) -> Result<Option<Down>, Status> {
+/// What a worker is told about a step or a call that the store refuses.
+fn refused(what: ReportKind, lease: LeaseRef, number: u32, error: &ReportError) -> Result<Option<Down>, Status> {
     let text = chain(error);
-    tracing::error!(attempt = %lease.attempt, epoch = %lease.epoch, number, error = text, "a step was refused");
+    tracing::error!(attempt = %lease.attempt, epoch = %lease.epoch, number, error = text, "a {what} was refused");
     match error {
         // Nothing that this attempt says can be kept: it is to be given up.
-        StepError::UnknownAttempt { .. } | StepError::WrongEpoch { .. } | StepError::Conflict { .. } => {
+        ReportError::UnknownAttempt { .. } | ReportError::WrongEpoch { .. } | ReportError::Conflict { .. } => {
             let reason = v1::RevokeReason::Stale.into();
             Ok(Some(Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason })))
         }
-        StepError::Invalid { .. } => Err(Status::invalid_argument(text)),
-        StepError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
-        StepError::Write(_) => Err(Status::unavailable(text)),
-    }
-}
-
-/// What a worker is told about a call that the store refuses.
-fn refused_call(lease: LeaseRef, number: u32, error: &CallError) -> Result<Option<Down>, Status> {
-    let text = chain(error);
-    tracing::error!(attempt = %lease.attempt, epoch = %lease.epoch, number, error = text, "a call was refused");
-    match error {
-        CallError::UnknownAttempt { .. } | CallError::WrongEpoch { .. } | CallError::Conflict { .. } => {
-            let reason = v1::RevokeReason::Stale.into();
-            Ok(Some(Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason })))
-        }
-        CallError::Invalid { .. } => Err(Status::invalid_argument(text)),
-        CallError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
-        CallError::Write(_) => Err(Status::unavailable(text)),
+        ReportError::Invalid { .. } => Err(Status::invalid_argument(text)),
+        ReportError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
+        ReportError::Write(_) => Err(Status::unavailable(text)),
     }
 }
 

@@ -171,9 +171,9 @@ impl Shares {
         let named: BTreeSet<String> = self.heard.keys().chain(self.down.keys()).cloned().collect();
         for name in named {
             let words = self.members.values().filter_map(|member| member.words.get(&name));
-            let mut words = words.filter(|word| now.since(word.at) <= WORD_HOLDS);
-            let (mut reason, mut up) = (None, false);
-            for word in &mut words {
+            let (mut reason, mut up, mut spoken) = (None, false, false);
+            for word in words.filter(|word| now.since(word.at) <= WORD_HOLDS) {
+                spoken = true;
                 match &word.down {
                     Some(why) => reason = reason.or_else(|| Some(why.clone())),
                     None => up |= word.demand > 0,
@@ -186,7 +186,7 @@ impl Shares {
                     self.down.insert(name.clone(), reason.clone());
                     news.push((name, Some(reason)));
                 }
-                None if was_down && (up || silent || self.answered(&name, now)) => {
+                None if was_down && (spoken || silent) => {
                     self.down.remove(&name);
                     news.push((name, None));
                 }
@@ -194,13 +194,6 @@ impl Shares {
             }
         }
         news
-    }
-
-    /// Whether a worker has a word of it, and none of them that it is down.
-    fn answered(&self, name: &str, now: Timestamp) -> bool {
-        let words = self.members.values().filter_map(|member| member.words.get(name));
-        let mut words = words.filter(|word| now.since(word.at) <= WORD_HOLDS).peekable();
-        words.peek().is_some() && words.all(|word| word.down.is_none())
     }
 
     /// The limits of each endpoint: the smallest that any run gives it.

@@ -107,6 +107,16 @@ async fn end(worker: &mut FakeWorker, lease: &LeaseRef, calls: u32, state: Purse
     worker.end_ack().await
 }
 
+/// A run with a cap, and a worker that has its episode.
+async fn leased(cap: u64) -> (World, RunId, FakeWorker, LeaseRef) {
+    let world = World::start().await;
+    let run = world.submit_with_cap(cap).await;
+    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
+    let lease = worker.lease().await;
+    worker.put_blob(&png_blob()).await;
+    (world, run, worker, lease)
+}
+
 /// The row of the run, as the coordinator says, and as the store says without one.
 async fn budget(world: &World, run: RunId) -> v1::BudgetRow {
     let request = v1::ShowBudgetRequest { run_id: run.to_string() };
@@ -117,13 +127,20 @@ async fn budget(world: &World, run: RunId) -> v1::BudgetRow {
     answer.scopes.into_iter().find(|row| row.scope == "run").expect("the run's own")
 }
 
+/// The row of the run, once it is so.
+async fn until(world: &World, run: RunId, so: impl Fn(&v1::BudgetRow) -> bool) -> v1::BudgetRow {
+    loop {
+        let row = budget(world, run).await;
+        if so(&row) {
+            return row;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn money_is_granted_within_the_cap_and_refused_beyond_it() {
-    let world = World::start().await;
-    let run = world.submit_with_cap(1000).await;
-    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
-    let lease = worker.lease().await;
-    worker.put_blob(&png_blob()).await;
+    let (world, run, mut worker, lease) = leased(1000).await;
 
     let first = ask(&mut worker, &lease, state(0, 0, 0), 400).await;
     assert_eq!(first.rest, None, "it is enough");
@@ -159,11 +176,7 @@ async fn money_is_granted_within_the_cap_and_refused_beyond_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_counts_only_once_all_its_calls_are_stored_and_closes_its_purses() {
-    let world = World::start().await;
-    let run = world.submit_with_cap(1000).await;
-    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
-    let lease = worker.lease().await;
-    worker.put_blob(&png_blob()).await;
+    let (world, run, mut worker, lease) = leased(1000).await;
     let granted = ask(&mut worker, &lease, state(0, 0, 0), 300).await.granted_nanos;
     report_call(&mut worker, &lease, 0, 300).await;
     let closed = state(granted, 500, granted.saturating_sub(500));
@@ -191,20 +204,10 @@ async fn an_end_counts_only_once_all_its_calls_are_stored_and_closes_its_purses(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_lost_attempt_was_granted_counts_whole_until_its_spool_is_heard() {
-    let world = World::start().await;
-    let run = world.submit_with_cap(1000).await;
-    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
-    let lease = worker.lease().await;
-    worker.put_blob(&png_blob()).await;
+    let (world, run, mut worker, lease) = leased(1000).await;
     let granted = ask(&mut worker, &lease, state(0, 0, 0), 300).await.granted_nanos;
     worker.say(Up::Leaving(v1::Leaving { reason: "it stops".to_owned() })).await;
-    let lost = loop {
-        let row = budget(&world, run).await;
-        if row.escrow_nanos == 0 {
-            break row;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
+    let lost = until(&world, run, |row| row.escrow_nanos == 0).await;
     assert_eq!((lost.settled_nanos, lost.unconfirmed_nanos), (granted, granted));
 
     // Another worker of that node has found what it wrote down.
@@ -213,13 +216,7 @@ async fn what_a_lost_attempt_was_granted_counts_whole_until_its_spool_is_heard()
     let state = Some(purse(state(granted, 300, granted - 300)));
     let report = v1::EscrowReport { attempt: Some(lease.into()), state, closed: true };
     next.say(Up::EscrowReport(report)).await;
-    let known = loop {
-        let row = budget(&world, run).await;
-        if row.settled_nanos != granted || granted == 300 {
-            break row;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
+    let known = until(&world, run, |row| row.settled_nanos != granted).await;
     assert_eq!((known.settled_nanos, known.escrow_nanos), (300, 0));
     world.stop().await;
 }

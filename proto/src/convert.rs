@@ -123,16 +123,21 @@ pub fn lease(wire: Option<&v1::AttemptRef>) -> Result<LeaseRef, ConvertError> {
 /// A purse as it goes over the wire.
 #[must_use]
 pub fn purse(kind: PurseKind, state: &PurseState) -> v1::PurseState {
-    let purse = match kind {
-        PurseKind::Episode => v1::Purse::Episode,
-        PurseKind::Judge => v1::Purse::Judge,
-    };
     v1::PurseState {
-        purse: purse.into(),
+        purse: wire_purse(kind).into(),
         granted_nanos: state.granted.nanos(),
         settled_nanos: state.settled.nanos(),
         returned_nanos: state.returned.nanos(),
         unconfirmed_nanos: state.unconfirmed.nanos(),
+    }
+}
+
+/// Which purse a message is to mean.
+#[must_use]
+pub const fn wire_purse(kind: PurseKind) -> v1::Purse {
+    match kind {
+        PurseKind::Episode => v1::Purse::Episode,
+        PurseKind::Judge => v1::Purse::Judge,
     }
 }
 

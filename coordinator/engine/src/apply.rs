@@ -6,7 +6,7 @@
 mod allocations;
 mod escrow;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use longhaul_core::ids::{AttemptId, EpisodeId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass, Settlement};
@@ -81,17 +81,7 @@ impl Engine {
                 }
             }
             Event::WorkerConnected { at, worker, session, profile, live, readiness } => {
-                let known = self.state.workers.entry(*worker).or_insert_with(|| Worker {
-                    profile: profile.clone(),
-                    joined_at: *at,
-                    session: None,
-                    draining: None,
-                    unfit: None,
-                    preparing: false,
-                    fit_since: None,
-                    idle_since: None,
-                    leases: BTreeMap::new(),
-                });
+                let known = self.state.workers.entry(*worker).or_insert_with(|| Worker::new(profile.clone(), *at));
                 known.session = Some(*session);
                 known.stand(*at, readiness.reason(), matches!(readiness, Readiness::Preparing(_)));
                 if let Some(allocation) = &profile.allocation {

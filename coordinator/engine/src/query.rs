@@ -215,12 +215,12 @@ impl Engine {
             return Some(WaitReason::Backoff { until: since.plus(delay) });
         }
         let run = self.state.runs.get(&episode.run)?;
+        let (_, entry) = run.episode(episode.index)?;
         let watched = self.watched_endpoints();
-        let held = run.endpoints(run.episode(episode.index)?.1).iter().find(|name| watched.contains(name.as_str()));
+        let held = run.endpoints(entry).iter().find(|name| watched.contains(name.as_str()));
         if let Some((endpoint, reason)) = held.and_then(|name| self.state.endpoints_down.get_key_value(name)) {
             return Some(WaitReason::EndpointDown { endpoint: endpoint.clone(), reason: reason.clone() });
         }
-        let entry = run.episode(episode.index)?.1;
         if Samples::of(run).is_some_and(|mut samples| !samples.admit(entry)) {
             return Some(WaitReason::OtherSamples);
         }

@@ -425,11 +425,16 @@ impl Run {
         self.plan.envs.get(usize::try_from(entry.env).ok()?)
     }
 
+    /// An agent of the plan.
+    #[must_use]
+    pub fn agent(&self, index: u32) -> Option<&AgentSpec> {
+        self.plan.agents.get(usize::try_from(index).ok()?)
+    }
+
     /// The endpoints without which an episode's agent cannot act.
     #[must_use]
     pub fn endpoints(&self, entry: &EpisodeEntry) -> &[String] {
-        let agent = usize::try_from(entry.agent).ok().and_then(|agent| self.plan.agents.get(agent));
-        agent.map(AgentSpec::endpoints).unwrap_or_default()
+        self.agent(entry.agent).map(AgentSpec::endpoints).unwrap_or_default()
     }
 
     /// Its episodes by state.
@@ -469,6 +474,12 @@ impl Run {
     }
 }
 
+/// Whether it says anything of an episode that an attempt with so much time before it was cut
+/// off: it had at least half of the longest on offer.
+pub(crate) const fn cut_off_counts(had: Millis, longest: Millis) -> bool {
+    had.0.saturating_mul(2) >= longest.0
+}
+
 impl Episode {
     /// How many attempts were given out, the live one included.
     #[must_use]
@@ -488,7 +499,7 @@ impl Episode {
     /// anything: the next attempt wants twice the time, until only that worker has it.
     #[must_use]
     pub fn cut_offs(&self, longest: Option<Millis>) -> u32 {
-        let counts = |had: Millis| longest.is_some_and(|longest| had.0.saturating_mul(2) >= longest.0);
+        let counts = |had: Millis| longest.is_some_and(|longest| cut_off_counts(had, longest));
         let cut_offs = self.past.iter().filter(|past| past.cut_off.is_some_and(counts)).count();
         u32::try_from(cut_offs).unwrap_or(u32::MAX)
     }

@@ -114,6 +114,8 @@ pub(crate) struct Actor {
     /// Keys of model vendors, by name: here, at workers, and nowhere else.
     secrets: BTreeMap<String, Secret>,
     shares: Shares,
+    /// Workers have said by which shares they act since these were divided.
+    shares_due: bool,
     draining: Option<String>,
     /// Cancelled once a drain has left nothing live.
     drained: CancellationToken,
@@ -147,6 +149,7 @@ impl Actor {
             allocations,
             secrets: BTreeMap::new(),
             shares: Shares::new(terms.lease_ttl),
+            shares_due: false,
             terms,
             draining: None,
             drained: CancellationToken::new(),
@@ -180,6 +183,7 @@ impl Actor {
                 let Ok(message) = self.mailbox.try_recv() else { break };
                 self.handle(message)?;
             }
+            self.divide_shares()?;
             if self.engine.next_deadline().is_some_and(|deadline| deadline <= now()) {
                 self.internal(Command::Tick)?;
             }
@@ -346,7 +350,7 @@ impl Actor {
         let outcome = match report {
             Report::Heartbeat { sequence, live, unfit, shares } => {
                 self.heartbeat(worker, sequence, &live);
-                self.share_heartbeat(worker, session, shares)?;
+                self.share_heartbeat(worker, session, shares);
                 return self.fitness(worker, unfit);
             }
             Report::Progress { lease, phase, steps } => {

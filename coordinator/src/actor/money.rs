@@ -131,14 +131,19 @@ impl Actor {
     }
 
     /// A worker is there, and says by which shares it acts.
-    pub(super) fn share_heartbeat(&mut self, worker: WorkerId, session: u64, number: u64) -> Result<(), ActorError> {
-        if self.sessions.get(&worker).is_none_or(|open| open.number != session) {
+    pub(super) fn share_heartbeat(&mut self, worker: WorkerId, session: u64, number: u64) {
+        if self.sessions.get(&worker).is_some_and(|open| open.number == session) {
+            self.shares.acted_by(worker, number);
+            self.shares_due = true;
+        }
+    }
+
+    /// Divides the shares again if heartbeats came: once for all those of a batch.
+    pub(super) fn divide_shares(&mut self) -> Result<(), ActorError> {
+        if !std::mem::take(&mut self.shares_due) {
             return Ok(());
         }
-        self.shares.acted_by(worker, number);
-        for (endpoint, down) in self.shares.news(now()) {
-            self.internal(Command::EndpointSeen { endpoint, down })?;
-        }
+        self.endpoint_news()?;
         let runs = &self.engine.state().runs;
         self.shares.forget(|run| runs.contains_key(&run));
         self.tell_shares();
@@ -148,6 +153,10 @@ impl Actor {
     /// What a worker has seen of an endpoint.
     pub(super) fn endpoint_word(&mut self, worker: WorkerId, word: &v1::EndpointWord) -> Result<(), ActorError> {
         self.shares.word(worker, word, now());
+        self.endpoint_news()
+    }
+
+    fn endpoint_news(&mut self) -> Result<(), ActorError> {
         for (endpoint, down) in self.shares.news(now()) {
             self.internal(Command::EndpointSeen { endpoint, down })?;
         }

@@ -1,9 +1,8 @@
 //! What goes out once its events are durable: messages to workers, wake-ups of followers.
 
-use longhaul_core::call::PurseKind;
 use longhaul_core::ids::{RunId, WorkerId};
 use longhaul_engine::{Effect, EscrowRest, LayerAnswer, Notice, RevokeReason};
-use longhaul_proto::convert::digest_bytes;
+use longhaul_proto::convert::{digest_bytes, wire_purse};
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
 use tokio::sync::mpsc;
@@ -69,11 +68,11 @@ impl Actor {
                     EscrowRest::Wait => Some(Rest::Wait(v1::Empty {})),
                     EscrowRest::Refused { reason } => Some(Rest::Refused(reason)),
                 };
-                let (attempt, purse, granted_nanos) = (Some(wire(lease)), wire_purse(purse), granted.nanos());
+                let (attempt, purse, granted_nanos) = (Some(wire(lease)), wire_purse(purse).into(), granted.nanos());
                 self.tell(worker, Down::EscrowAnswer(v1::EscrowAnswer { attempt, purse, granted_nanos, rest }));
             }
             Effect::RecallEscrow { worker, lease, purse } => {
-                let (attempt, purse) = (Some(wire(lease)), wire_purse(purse));
+                let (attempt, purse) = (Some(wire(lease)), wire_purse(purse).into());
                 self.tell(worker, Down::EscrowRecall(v1::EscrowRecall { attempt, purse }));
             }
             Effect::CloseSession { worker } => self.end_session(worker),
@@ -137,12 +136,5 @@ impl Actor {
             | Notice::PoolChanged(_)
             | Notice::EndpointChanged { .. } => self.followed.keys().for_each(wake),
         }
-    }
-}
-
-fn wire_purse(purse: PurseKind) -> i32 {
-    match purse {
-        PurseKind::Episode => v1::Purse::Episode.into(),
-        PurseKind::Judge => v1::Purse::Judge.into(),
     }
 }

@@ -261,21 +261,10 @@ mod tests {
         };
         let capacity = Capacity { cpu_millis: 1, memory_mib: 1, gpus: 0, max_slots: 0 };
         let profile = WorkerProfile { hostname: "n".to_owned(), slurm_job_id: None, capacity, allocation: None };
-        let worker = Worker {
-            profile,
-            joined_at: Timestamp(1),
-            session: None,
-            draining: None,
-            unfit: None,
-            preparing: false,
-            fit_since: None,
-            idle_since: None,
-            leases: BTreeMap::new(),
-        };
         let token = Token("t".to_owned());
         let state = State {
             submissions: BTreeMap::from([(token.clone(), submission)]),
-            workers: BTreeMap::from([(known, worker)]),
+            workers: BTreeMap::from([(known, Worker::new(profile, Timestamp(1)))]),
             ..State::default()
         };
         let kept: Vec<u32> = passes_kept(&state, &token).into_iter().collect();

@@ -9,7 +9,7 @@ mod translate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use longhaul_core::time::Millis;
@@ -164,7 +164,6 @@ pub(crate) struct Allocator<C> {
     orders: mpsc::UnboundedReceiver<Order>,
     mailbox: mpsc::Sender<Message>,
     passes: Passes,
-    passes_folder: PathBuf,
     /// Submissions that Slurm took in this process: an order that comes twice is one.
     taken: BTreeMap<String, JobId>,
     /// Looks in a row that came to nothing.
@@ -181,19 +180,9 @@ impl<C: Commands> Allocator<C> {
         config: SlurmConfig,
         orders: mpsc::UnboundedReceiver<Order>,
         mailbox: mpsc::Sender<Message>,
-        (passes, passes_folder): (Passes, PathBuf),
+        passes: Passes,
     ) -> Self {
-        Self {
-            client,
-            config,
-            orders,
-            mailbox,
-            passes,
-            passes_folder,
-            taken: BTreeMap::new(),
-            silent: 0,
-            accounting: true,
-        }
+        Self { client, config, orders, mailbox, passes, taken: BTreeMap::new(), silent: 0, accounting: true }
     }
 
     /// Works until the coordinator stops. What is under way at that moment is a submission
@@ -293,7 +282,7 @@ impl<C: Commands> Allocator<C> {
         let Some(config) = self.config.pools.iter().find(|config| config.pool.id == *pool) else {
             return refused(token, format!("the settings have no pool {pool} any more"));
         };
-        let text = match batch_script(config, &self.passes_folder, &token.0, count, walltime) {
+        let text = match batch_script(config, self.passes.folder(), &token.0, count, walltime) {
             Ok(text) => text,
             Err(error) => return refused(token, chain(&error)),
         };

@@ -13,12 +13,12 @@ use rocksdb::WriteBatch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{AppendError, BlobError, CallError, LogError, PruneError, ReadError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, LogError, PruneError, ReadError, ReportError, ReportKind, WriteError};
 use crate::family::Family;
 use crate::format::{self, Reported};
 use crate::keys::{self, Kind};
 use crate::reader::decode;
-use crate::records::{AttemptRecord, CallProgress, CallReceipt, Change, StepProgress, StepReceipt, StoredCall};
+use crate::records::{AttemptRecord, CallProgress, Change, Receipt, StepProgress, StoredCall};
 use crate::rocks::Rocks;
 use crate::store::{Blob, CallWrite, StepWrite};
 
@@ -113,37 +113,6 @@ impl Draft<'_, '_> {
     }
 }
 
-/// An attempt never had the lease under which it reports.
-enum Unleased {
-    Unknown { attempt: AttemptId },
-    OtherEpoch { attempt: AttemptId, epoch: Epoch, expected: Epoch },
-    Unreadable(WriteError),
-}
-
-impl From<WriteError> for Unleased {
-    fn from(error: WriteError) -> Self {
-        Self::Unreadable(error)
-    }
-}
-
-impl Unleased {
-    fn of_a_step(self) -> StepError {
-        match self {
-            Self::Unknown { attempt } => StepError::UnknownAttempt { attempt },
-            Self::OtherEpoch { attempt, epoch, expected } => StepError::WrongEpoch { attempt, epoch, expected },
-            Self::Unreadable(error) => error.into(),
-        }
-    }
-
-    fn of_a_call(self) -> CallError {
-        match self {
-            Self::Unknown { attempt } => CallError::UnknownAttempt { attempt },
-            Self::OtherEpoch { attempt, epoch, expected } => CallError::WrongEpoch { attempt, epoch, expected },
-            Self::Unreadable(error) => error.into(),
-        }
-    }
-}
-
 impl<'a> Commit<'a> {
     pub(crate) fn new(rocks: &'a Rocks, journal: JournalEnd) -> Self {
         Self { rocks, batch: WriteBatch::default(), staged: Puts::new(), journal }
@@ -217,21 +186,22 @@ impl<'a> Commit<'a> {
     }
 
     /// A step whose record was checked.
-    pub(crate) fn step(&mut self, step: &StepWrite) -> Result<StepReceipt, StepError> {
+    pub(crate) fn step(&mut self, step: &StepWrite) -> Result<Receipt, ReportError> {
+        let what = ReportKind::Step;
         let StepWrite { attempt, epoch, number, digest, screenshot, record_json } = step;
         let (attempt, epoch, number) = (*attempt, *epoch, *number);
-        let late = self.is_late(attempt, epoch).map_err(|error| error.of_a_step())?;
+        let late = self.is_late(attempt, epoch)?;
         let key = keys::step(attempt, number);
         if let Some(value) = self.value(Family::Steps, key.clone())? {
             let stored = format::decode_step(number, &value)
                 .map_err(|reason| unreadable(crate::reader::damaged(Family::Steps, &key, reason)))?;
             if stored.digest != *digest {
-                return Err(StepError::Conflict { attempt, number, stored: stored.digest, reported: *digest });
+                return Err(ReportError::Conflict { what, attempt, number, stored: stored.digest, reported: *digest });
             }
-            return Ok(StepReceipt { repeated: true, late: stored.late });
+            return Ok(Receipt { repeated: true, late: stored.late });
         }
         if !self.has_blob(screenshot)? {
-            return Err(StepError::MissingBlob { attempt, number, digest: *screenshot });
+            return Err(ReportError::MissingBlob { what, attempt, number, digest: *screenshot });
         }
         let mut puts = Puts::new();
         let reported = Reported { epoch, late, digest: *digest, record_json };
@@ -245,7 +215,7 @@ impl<'a> Commit<'a> {
             puts.insert((Family::Steps, progress_key), value);
         }
         self.stage(puts);
-        Ok(StepReceipt { repeated: false, late })
+        Ok(Receipt { repeated: false, late })
     }
 
     /// How far the steps are whole once step `number`, of `digest`, is there too: steps
@@ -262,20 +232,21 @@ impl<'a> Commit<'a> {
     }
 
     /// A model call whose record was checked.
-    pub(crate) fn call(&mut self, call: &CallWrite) -> Result<CallReceipt, CallError> {
+    pub(crate) fn call(&mut self, call: &CallWrite) -> Result<Receipt, ReportError> {
+        let what = ReportKind::Call;
         let CallWrite { attempt, epoch, record, digest, record_json } = call;
         let (attempt, epoch, number) = (*attempt, *epoch, record.number);
-        let late = self.is_late(attempt, epoch).map_err(|error| error.of_a_call())?;
+        let late = self.is_late(attempt, epoch)?;
         let key = keys::call(attempt, number);
         if let Some(stored) = self.stored_call(attempt, number)? {
             if stored.digest != *digest {
-                return Err(CallError::Conflict { attempt, number, stored: stored.digest, reported: *digest });
+                return Err(ReportError::Conflict { what, attempt, number, stored: stored.digest, reported: *digest });
             }
-            return Ok(CallReceipt { repeated: true, late: stored.late });
+            return Ok(Receipt { repeated: true, late: stored.late });
         }
         for blob in record.blobs() {
             if !self.has_blob(&blob)? {
-                return Err(CallError::MissingBlob { attempt, number, digest: blob });
+                return Err(ReportError::MissingBlob { what, attempt, number, digest: blob });
             }
         }
         let progress_key = keys::attempt(Kind::CallProgress, attempt);
@@ -295,7 +266,7 @@ impl<'a> Commit<'a> {
             ((Family::Ledger, key), format::encode_call(&reported)),
             ((Family::Ledger, progress_key), sums),
         ]));
-        Ok(CallReceipt { repeated: false, late })
+        Ok(Receipt { repeated: false, late })
     }
 
     fn stored_call(&self, attempt: AttemptId, number: u32) -> Result<Option<StoredCall>, WriteError> {
@@ -306,15 +277,15 @@ impl<'a> Commit<'a> {
             .map_err(|reason| unreadable(crate::reader::damaged(Family::Ledger, &key, reason)))
     }
 
-    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, Unleased> {
+    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, ReportError> {
         let lease = self.current_lease(attempt.episode)?;
         if lease == Some(LeaseRow { attempt: Some(attempt.number), epoch }) {
             return Ok(false);
         }
         match self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))? {
-            None => Err(Unleased::Unknown { attempt }),
+            None => Err(ReportError::UnknownAttempt { attempt }),
             Some(record) if record.epoch != epoch => {
-                Err(Unleased::OtherEpoch { attempt, epoch, expected: record.epoch })
+                Err(ReportError::WrongEpoch { attempt, epoch, expected: record.epoch })
             }
             Some(_) => Ok(true),
         }

@@ -1,5 +1,6 @@
 //! What can go wrong, by operation.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -205,68 +206,42 @@ pub enum BlobError {
     Write(#[from] WriteError),
 }
 
-/// Why a step was not stored.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StepError {
-    /// It is not the record of such a step.
-    #[error("step {number} of attempt {attempt} cannot be read: {reason}")]
-    Invalid {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The number under which it was reported.
-        number: u32,
-        /// What is wrong.
-        reason: String,
-    },
-    /// Another record is there under the same number.
-    #[error("step {number} of attempt {attempt} is there with digest {stored}, and came again with {reported}")]
-    Conflict {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The number.
-        number: u32,
-        /// The digest of what is stored.
-        stored: Digest,
-        /// The digest of what came.
-        reported: Digest,
-    },
-    /// The attempt was never started here.
-    #[error("attempt {attempt} is not known")]
-    UnknownAttempt {
-        /// The attempt.
-        attempt: AttemptId,
-    },
-    /// The attempt never had a lease of this epoch.
-    #[error("attempt {attempt} has epoch {expected}, not {epoch}")]
-    WrongEpoch {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The epoch that came.
-        epoch: Epoch,
-        /// The attempt's own.
-        expected: Epoch,
-    },
-    /// The screenshot was not put before the step.
-    #[error("step {number} of attempt {attempt} names screenshot {digest}, which is not there")]
-    MissingBlob {
-        /// The attempt.
-        attempt: AttemptId,
-        /// The step.
-        number: u32,
-        /// The blob.
-        digest: Digest,
-    },
-    /// It did not become durable.
-    #[error(transparent)]
-    Write(#[from] WriteError),
+/// What an attempt reports for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportKind {
+    /// A step.
+    Step,
+    /// A model call.
+    Call,
 }
 
-/// Why a model call was not stored.
+impl ReportKind {
+    /// What a blob is to it.
+    const fn blob(self) -> &'static str {
+        match self {
+            Self::Step => "screenshot",
+            Self::Call => "blob",
+        }
+    }
+}
+
+impl fmt::Display for ReportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Step => "step",
+            Self::Call => "call",
+        })
+    }
+}
+
+/// Why a step or a model call was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CallError {
-    /// It is not the record of such a call.
-    #[error("call {number} of attempt {attempt} cannot be read: {reason}")]
+pub enum ReportError {
+    /// It is not the record of such a step or call.
+    #[error("{what} {number} of attempt {attempt} cannot be read: {reason}")]
     Invalid {
+        /// Which of the two it is.
+        what: ReportKind,
         /// The attempt.
         attempt: AttemptId,
         /// The number under which it was reported.
@@ -275,8 +250,10 @@ pub enum CallError {
         reason: String,
     },
     /// Another record is there under the same number.
-    #[error("call {number} of attempt {attempt} is there with digest {stored}, and came again with {reported}")]
+    #[error("{what} {number} of attempt {attempt} is there with digest {stored}, and came again with {reported}")]
     Conflict {
+        /// Which of the two it is.
+        what: ReportKind,
         /// The attempt.
         attempt: AttemptId,
         /// The number.
@@ -302,12 +279,14 @@ pub enum CallError {
         /// The attempt's own.
         expected: Epoch,
     },
-    /// A part of its request or response was not put before the call.
-    #[error("call {number} of attempt {attempt} names blob {digest}, which is not there")]
+    /// The screenshot of a step, or a part of a call's request or response, was not put before it.
+    #[error("{what} {number} of attempt {attempt} names {} {digest}, which is not there", what.blob())]
     MissingBlob {
+        /// Which of the two it is.
+        what: ReportKind,
         /// The attempt.
         attempt: AttemptId,
-        /// The call.
+        /// The number.
         number: u32,
         /// The blob.
         digest: Digest,

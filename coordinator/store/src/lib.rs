@@ -36,15 +36,16 @@ mod ticket;
 mod verify;
 mod writer;
 
-pub use error::{AppendError, BlobError, CallError, LogError, OpenError, PruneError, ReadError, StepError, WriteError};
+pub use error::{
+    AppendError, BlobError, LogError, OpenError, PruneError, ReadError, ReportError, ReportKind, WriteError,
+};
 pub use lock::Holder;
 pub use open::{OpenOptions, SpaceFloor, Warning, backup};
 pub use place::free_bytes;
 pub use reader::Reader;
 pub use records::{
-    AttemptFinish, AttemptRecord, CallProgress, CallReceipt, Cancellation, Change, EpisodeRecord, EpisodeState,
-    JournalEntry, LayerRecord, LayerState, RunRecord, ScopeRecord, Snapshot, StepProgress, StepReceipt, StoredCall,
-    StoredStep,
+    AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, EpisodeRecord, EpisodeState, JournalEntry,
+    LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall, StoredStep,
 };
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;

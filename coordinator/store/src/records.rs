@@ -263,13 +263,13 @@ pub struct Snapshot {
     pub state: Vec<u8>,
 }
 
-/// What became of a step that was accepted. It is durable.
+/// What became of a step or a model call that was accepted. It is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepReceipt {
-    /// The same step was there before; nothing was written.
+pub struct Receipt {
+    /// The same was there before; nothing was written.
     pub repeated: bool,
-    /// The attempt does not hold its episode's lease: the step is kept under the
-    /// attempt and never becomes the episode's.
+    /// The attempt does not hold its episode's lease: what it reports is kept under the attempt,
+    /// and a step of it never becomes the episode's. The money of a call counts all the same.
     pub late: bool,
 }
 
@@ -308,16 +308,6 @@ impl StoredStep {
     pub fn record(&self) -> Result<StepRecord, serde_json::Error> {
         serde_json::from_slice(&self.record_json)
     }
-}
-
-/// What became of a model call that was accepted. It is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallReceipt {
-    /// The same call was there before; nothing was written.
-    pub repeated: bool,
-    /// The attempt does not hold its episode's lease: the call is kept under the attempt, and
-    /// its money counts all the same.
-    pub late: bool,
 }
 
 /// How far the model calls of an attempt are stored without a gap, and what all of them that

@@ -12,11 +12,11 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
 use longhaul_core::step::StepRecord;
 
-use crate::error::{AppendError, BlobError, CallError, LogError, OpenError, PruneError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, LogError, OpenError, PruneError, ReportError, ReportKind, WriteError};
 use crate::lock::StoreLock;
 use crate::open::{self, OpenOptions, Warning};
 use crate::reader::Reader;
-use crate::records::{CallReceipt, Change, StepReceipt};
+use crate::records::{Change, Receipt};
 use crate::ticket::{Completer, Ticket, answered, ticket};
 use crate::writer::{Command, Failure};
 
@@ -177,8 +177,8 @@ impl Store {
         epoch: Epoch,
         number: u32,
         record_json: Vec<u8>,
-    ) -> Ticket<StepReceipt, StepError> {
-        let invalid = |reason| answered(Err(StepError::Invalid { attempt, number, reason }));
+    ) -> Ticket<Receipt, ReportError> {
+        let invalid = |reason| answered(Err(ReportError::Invalid { what: ReportKind::Step, attempt, number, reason }));
         let record: StepRecord = match serde_json::from_slice(&record_json) {
             Ok(record) => record,
             Err(error) => return invalid(error.to_string()),
@@ -201,8 +201,8 @@ impl Store {
         epoch: Epoch,
         number: u32,
         record_json: Vec<u8>,
-    ) -> Ticket<CallReceipt, CallError> {
-        let invalid = |reason| answered(Err(CallError::Invalid { attempt, number, reason }));
+    ) -> Ticket<Receipt, ReportError> {
+        let invalid = |reason| answered(Err(ReportError::Invalid { what: ReportKind::Call, attempt, number, reason }));
         let record: CallRecord = match serde_json::from_slice(&record_json) {
             Ok(record) => record,
             Err(error) => return invalid(error.to_string()),

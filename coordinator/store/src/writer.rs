@@ -14,10 +14,10 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
 
 use crate::commit::{Commit, JournalEnd};
-use crate::error::{AppendError, BlobError, CallError, LogError, PruneError, StepError, WriteError};
+use crate::error::{AppendError, BlobError, LogError, PruneError, ReportError, WriteError};
 use crate::open::SpaceFloor;
 use crate::place;
-use crate::records::{CallReceipt, Change, StepReceipt};
+use crate::records::{Change, Receipt};
 use crate::rocks::Rocks;
 use crate::store::{Blob, CallWrite, StepWrite};
 use crate::ticket::Completer;
@@ -34,8 +34,8 @@ const MAX_BATCH_COMMANDS: usize = 1024;
 pub(crate) enum Command {
     Append { events: Vec<Vec<u8>>, changes: Vec<Change>, done: Completer<Range<u64>, AppendError> },
     Blobs { blobs: Vec<Blob>, done: Completer<u32, BlobError> },
-    Step { step: StepWrite, done: Completer<StepReceipt, StepError> },
-    Call { call: Box<CallWrite>, done: Completer<CallReceipt, CallError> },
+    Step { step: StepWrite, done: Completer<Receipt, ReportError> },
+    Call { call: Box<CallWrite>, done: Completer<Receipt, ReportError> },
     Log { attempt: AttemptId, epoch: Epoch, name: String, digest: Digest, done: Completer<(), LogError> },
     Snapshot { through: u64, state: Vec<u8>, done: Completer<(), PruneError> },
     Prune { through: u64, done: Completer<(), PruneError> },
@@ -80,8 +80,7 @@ impl Command {
         match self {
             Self::Append { done, .. } => done.complete(Err(error.into())),
             Self::Blobs { done, .. } => done.complete(Err(error.into())),
-            Self::Step { done, .. } => done.complete(Err(error.into())),
-            Self::Call { done, .. } => done.complete(Err(error.into())),
+            Self::Step { done, .. } | Self::Call { done, .. } => done.complete(Err(error.into())),
             Self::Log { done, .. } => done.complete(Err(error.into())),
             Self::Snapshot { done, .. } | Self::Prune { done, .. } => done.complete(Err(error.into())),
         }

@@ -7,9 +7,9 @@ mod common;
 use common::*;
 use longhaul_core::ids::Epoch;
 use longhaul_core::money::Money;
-use longhaul_store::{CallError, CallReceipt, Change};
+use longhaul_store::{Change, Receipt, ReportError, ReportKind};
 
-const IN_TIME: CallReceipt = CallReceipt { repeated: false, late: false };
+const IN_TIME: Receipt = Receipt { repeated: false, late: false };
 
 #[test]
 fn a_call_is_stored_once_and_another_under_its_number_is_a_conflict() {
@@ -17,9 +17,9 @@ fn a_call_is_stored_once_and_another_under_its_number_is_a_conflict() {
     let store = open(folder.path());
     store.append(vec![], lease(1, 1)).wait().unwrap();
     assert_eq!(put_call(&store, attempt_id(1), 1, 0, 30), Ok(IN_TIME));
-    assert_eq!(put_call(&store, attempt_id(1), 1, 0, 30), Ok(CallReceipt { repeated: true, late: false }));
+    assert_eq!(put_call(&store, attempt_id(1), 1, 0, 30), Ok(Receipt { repeated: true, late: false }));
     let conflict = put_call(&store, attempt_id(1), 1, 0, 31).unwrap_err();
-    assert!(matches!(conflict, CallError::Conflict { number: 0, .. }), "{conflict}");
+    assert!(matches!(conflict, ReportError::Conflict { number: 0, .. }), "{conflict}");
     let calls: Vec<_> = store.calls(attempt_id(1), 0).map(Result::unwrap).collect();
     assert_eq!(calls.len(), 1);
     assert_eq!(calls[0].record_json, call(0, 30).1);
@@ -35,17 +35,18 @@ fn a_call_that_is_none_lacks_a_blob_or_never_had_that_lease_is_refused() {
     let (record, json, mut blobs) = call(3, 10);
     let refused =
         |epoch, number, json: Vec<u8>| store.put_call(attempt_id(1), Epoch(epoch), number, json).wait().unwrap_err();
-    assert!(matches!(refused(1, 3, b"{}".to_vec()), CallError::Invalid { .. }));
-    assert!(matches!(refused(1, 4, json.clone()), CallError::Invalid { .. }), "a number that is not the record's");
-    let missing = |digest| CallError::MissingBlob { attempt: attempt_id(1), number: 3, digest };
+    assert!(matches!(refused(1, 3, b"{}".to_vec()), ReportError::Invalid { .. }));
+    assert!(matches!(refused(1, 4, json.clone()), ReportError::Invalid { .. }), "a number that is not the record's");
+    let missing =
+        |digest| ReportError::MissingBlob { what: ReportKind::Call, attempt: attempt_id(1), number: 3, digest };
     assert_eq!(refused(1, 3, json.clone()), missing(record.request));
     let part = blobs.pop().unwrap();
     store.put_blobs(blobs).wait().unwrap();
     assert_eq!(refused(1, 3, json.clone()), missing(record.parts[0]));
     store.put_blobs(vec![part]).wait().unwrap();
-    assert!(matches!(refused(2, 3, json.clone()), CallError::WrongEpoch { .. }));
+    assert!(matches!(refused(2, 3, json.clone()), ReportError::WrongEpoch { .. }));
     let unknown = store.put_call(attempt_id(9), Epoch(1), 3, json).wait().unwrap_err();
-    assert_eq!(unknown, CallError::UnknownAttempt { attempt: attempt_id(9) });
+    assert_eq!(unknown, ReportError::UnknownAttempt { attempt: attempt_id(9) });
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_late_call_is_flagged_and_its_money_counts() {
     put_call(&store, attempt_id(1), 1, 0, 7).unwrap();
     store.append(vec![], vec![Change::LeaseOver { episode: episode_id() }]).wait().unwrap();
     store.append(vec![], lease(2, 2)).wait().unwrap();
-    assert_eq!(put_call(&store, attempt_id(1), 1, 1, 8), Ok(CallReceipt { repeated: false, late: true }));
+    assert_eq!(put_call(&store, attempt_id(1), 1, 1, 8), Ok(Receipt { repeated: false, late: true }));
     put_call(&store, attempt_id(2), 2, 0, 9).unwrap();
     let late: Vec<bool> = store.calls(attempt_id(1), 0).map(|call| call.unwrap().late).collect();
     assert_eq!(late, [false, true]);

@@ -215,7 +215,7 @@ fn after_a_failed_write_nothing_is_written_and_everyone_can_read_why() {
 fn put_step_fails(store: &Store) -> &'static str {
     let (json, _) = step(0, b"screen");
     match store.put_step(attempt_id(1), Epoch(1), 0, json).wait() {
-        Err(longhaul_store::StepError::Write(WriteError::Disabled { .. })) => "disabled",
+        Err(longhaul_store::ReportError::Write(WriteError::Disabled { .. })) => "disabled",
         other => panic!("{other:?}"),
     }
 }

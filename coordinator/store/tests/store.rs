@@ -12,11 +12,11 @@ use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::time::Timestamp;
 use longhaul_store::{
     AppendError, AttemptFinish, Blob, BlobError, Change, LogError, OpenError, OpenOptions, PruneError, ReadError,
-    Reader, StepError, StepReceipt, Store, Warning, WriteError,
+    Reader, Receipt, ReportError, ReportKind, Store, Warning, WriteError,
 };
 
-const IN_TIME: StepReceipt = StepReceipt { repeated: false, late: false };
-const LATE: StepReceipt = StepReceipt { repeated: false, late: true };
+const IN_TIME: Receipt = Receipt { repeated: false, late: false };
+const LATE: Receipt = Receipt { repeated: false, late: true };
 
 #[test]
 fn events_are_numbered_without_gaps_and_read_back_after_reopening() {
@@ -86,9 +86,9 @@ fn a_step_is_stored_once_and_another_under_its_number_is_a_conflict() {
     let store = open(folder.path());
     store.append(vec![], lease(1, 1)).wait().unwrap();
     assert_eq!(put_step(&store, attempt_id(1), 1, 0, b"first"), Ok(IN_TIME));
-    assert_eq!(put_step(&store, attempt_id(1), 1, 0, b"first"), Ok(StepReceipt { repeated: true, late: false }));
+    assert_eq!(put_step(&store, attempt_id(1), 1, 0, b"first"), Ok(Receipt { repeated: true, late: false }));
     let conflict = put_step(&store, attempt_id(1), 1, 0, b"second").unwrap_err();
-    assert!(matches!(conflict, StepError::Conflict { number: 0, .. }), "{conflict}");
+    assert!(matches!(conflict, ReportError::Conflict { number: 0, .. }), "{conflict}");
     let steps: Vec<_> = store.steps(attempt_id(1), 0).map(Result::unwrap).collect();
     assert_eq!(steps.len(), 1);
     assert_eq!(steps[0].record_json, step(0, b"first").0);
@@ -102,9 +102,12 @@ fn a_step_that_is_none_or_lacks_its_screenshot_is_refused() {
     store.append(vec![], lease(1, 1)).wait().unwrap();
     let (json, blob) = step(3, b"screen");
     let refused = |number, json: Vec<u8>| store.put_step(attempt_id(1), Epoch(1), number, json).wait().unwrap_err();
-    assert!(matches!(refused(3, b"{}".to_vec()), StepError::Invalid { .. }));
-    assert!(matches!(refused(4, json.clone()), StepError::Invalid { .. }), "a number that is not the record's");
-    assert_eq!(refused(3, json), StepError::MissingBlob { attempt: attempt_id(1), number: 3, digest: *blob.digest() });
+    assert!(matches!(refused(3, b"{}".to_vec()), ReportError::Invalid { .. }));
+    assert!(matches!(refused(4, json.clone()), ReportError::Invalid { .. }), "a number that is not the record's");
+    assert_eq!(
+        refused(3, json),
+        ReportError::MissingBlob { what: ReportKind::Step, attempt: attempt_id(1), number: 3, digest: *blob.digest() }
+    );
 }
 
 #[test]
@@ -130,7 +133,7 @@ fn steps_of_a_superseded_attempt_are_kept_under_it_and_flagged() {
     assert_eq!(put_step(&store, attempt_id(1), 1, 0, b"a"), Ok(IN_TIME));
     store.append(vec![], lease(2, 2)).wait().unwrap();
     assert_eq!(put_step(&store, attempt_id(1), 1, 1, b"b"), Ok(LATE));
-    assert_eq!(put_step(&store, attempt_id(1), 1, 1, b"b"), Ok(StepReceipt { repeated: true, late: true }));
+    assert_eq!(put_step(&store, attempt_id(1), 1, 1, b"b"), Ok(Receipt { repeated: true, late: true }));
     assert_eq!(put_step(&store, attempt_id(2), 2, 0, b"c"), Ok(IN_TIME));
     let late: Vec<bool> = store.steps(attempt_id(1), 0).map(|step| step.unwrap().late).collect();
     assert_eq!(late, [false, true]);
@@ -149,10 +152,13 @@ fn a_step_of_an_epoch_that_the_attempt_never_had_is_refused() {
     for (epoch, number) in [(4, 1), (6, 1)] {
         assert_eq!(
             put_step(&store, attempt_id(number), epoch, 0, b"a"),
-            Err(StepError::WrongEpoch { attempt: attempt_id(1), epoch: Epoch(epoch), expected: Epoch(5) })
+            Err(ReportError::WrongEpoch { attempt: attempt_id(1), epoch: Epoch(epoch), expected: Epoch(5) })
         );
     }
-    assert_eq!(put_step(&store, attempt_id(2), 5, 0, b"a"), Err(StepError::UnknownAttempt { attempt: attempt_id(2) }));
+    assert_eq!(
+        put_step(&store, attempt_id(2), 5, 0, b"a"),
+        Err(ReportError::UnknownAttempt { attempt: attempt_id(2) })
+    );
 }
 
 /// Steps and the change of a lease are queued together, so that they share a batch: the

@@ -354,6 +354,5 @@ fn refusal(run: &Run, ledger: &Ledger, payers: &[AccountKey], bound: Money) -> O
 
 /// Whether an agent's episodes have calls to pay for.
 fn is_paid_for(run: &Run, agent: u32) -> bool {
-    let spec = usize::try_from(agent).ok().and_then(|agent| run.plan.agents.get(agent));
-    spec.is_some_and(|spec| !spec.endpoints().is_empty())
+    run.agent(agent).is_some_and(|spec| !spec.endpoints().is_empty())
 }

@@ -6,7 +6,7 @@ use longhaul_core::time::Millis;
 
 use crate::engine::Engine;
 use crate::settings::Settings;
-use crate::state::{Episode, LayerState, PastAttempt, PastEnd, Run, State};
+use crate::state::{Episode, LayerState, PastAttempt, PastEnd, Run, State, cut_off_counts};
 
 /// How an attempt ended, reported or not.
 pub(super) enum Ending {
@@ -120,7 +120,7 @@ fn set_aside(engine: &Engine, episode: &Episode, over: &Over<'_>, end: PastEnd, 
     }
     let longest = engine.longest_offer();
     let (had, longest) = (over.cut_off?, longest?);
-    if had.0.saturating_mul(2) < longest.0 {
+    if !cut_off_counts(had, longest) {
         return None;
     }
     let times = episode.cut_offs(Some(longest)).saturating_add(1);

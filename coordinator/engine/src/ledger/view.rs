@@ -1,5 +1,7 @@
 //! Budgets in words, and as people see them.
 
+use std::collections::BTreeMap;
+
 use longhaul_core::ids::{EpisodeId, RunId};
 use longhaul_core::money::Money;
 
@@ -23,15 +25,42 @@ impl Engine {
             AccountKey::Episode(index) => is_live(*index),
             AccountKey::Run | AccountKey::Agent(_) | AccountKey::Judge => true,
         });
-        shown.filter_map(|(key, account)| view(id, ledger, key, account)).collect()
+        views(id, ledger, shown)
+    }
+
+    /// The budgets of a run without those of episodes, which come and go: of the run itself, which
+    /// is first, its agents, its judge.
+    #[must_use]
+    pub fn shared_budget(&self, id: RunId) -> Vec<ScopeView> {
+        let Some(ledger) = self.state.ledgers.get(&id) else { return Vec::new() };
+        views(id, ledger, ledger.shared_accounts())
     }
 }
 
-fn view(id: RunId, ledger: &Ledger, key: AccountKey, account: &Account) -> Option<ScopeView> {
-    let waits = |(attempt, kind): &&(_, _)| {
-        let agent = ledger.purses.get(attempt).map(|purses| purses.agent);
-        agent.is_some_and(|agent| Ledger::payers(*attempt, agent, *kind).contains(&key))
-    };
+fn views<'a>(id: RunId, ledger: &Ledger, accounts: impl Iterator<Item = (AccountKey, &'a Account)>) -> Vec<ScopeView> {
+    let waiting = waiting(ledger);
+    accounts.filter_map(|(key, account)| view(id, ledger, key, account, &waiting)).collect()
+}
+
+/// How many requests wait for each account.
+fn waiting(ledger: &Ledger) -> BTreeMap<AccountKey, u32> {
+    let mut waiting: BTreeMap<AccountKey, u32> = BTreeMap::new();
+    for (attempt, kind) in ledger.queue.values() {
+        let Some(purses) = ledger.purses.get(attempt) else { continue };
+        for payer in Ledger::payers(*attempt, purses.agent, *kind) {
+            *waiting.entry(payer).or_default() += 1;
+        }
+    }
+    waiting
+}
+
+fn view(
+    id: RunId,
+    ledger: &Ledger,
+    key: AccountKey,
+    account: &Account,
+    waiting: &BTreeMap<AccountKey, u32>,
+) -> Option<ScopeView> {
     let whose = in_words(ledger, key)?;
     Some(ScopeView {
         scope: scope_name(ledger, id, key)?,
@@ -41,7 +70,7 @@ fn view(id: RunId, ledger: &Ledger, key: AccountKey, account: &Account) -> Optio
         unconfirmed: account.unconfirmed,
         largest_exposure: account.largest_exposure,
         overshoot: account.overshoot,
-        waiting: u32::try_from(ledger.queue.values().filter(waits).count()).unwrap_or(u32::MAX),
+        waiting: waiting.get(&key).copied().unwrap_or_default(),
         stopped: reason_against(&whose, account, account.smallest.unwrap_or_default()),
     })
 }

@@ -119,6 +119,24 @@ pub struct Worker {
     pub leases: BTreeMap<AttemptId, Lease>,
 }
 
+impl Worker {
+    /// A worker that was never heard of before.
+    #[must_use]
+    pub const fn new(profile: WorkerProfile, joined_at: Timestamp) -> Self {
+        Self {
+            profile,
+            joined_at,
+            session: None,
+            draining: None,
+            unfit: None,
+            preparing: false,
+            fit_since: None,
+            idle_since: None,
+            leases: BTreeMap::new(),
+        }
+    }
+}
+
 /// A lease: a worker's exclusive, expiring right to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {

@@ -140,7 +140,7 @@ pub(crate) fn put_call(
     epoch: u64,
     number: u32,
     settled: u64,
-) -> Result<longhaul_store::CallReceipt, longhaul_store::CallError> {
+) -> Result<longhaul_store::Receipt, longhaul_store::ReportError> {
     let (_, json, blobs) = call(number, settled);
     store.put_blobs(blobs).wait().unwrap();
     store.put_call(attempt, Epoch(epoch), number, json).wait()
@@ -153,7 +153,7 @@ pub(crate) fn put_step(
     epoch: u64,
     number: u32,
     screen: &[u8],
-) -> Result<longhaul_store::StepReceipt, longhaul_store::StepError> {
+) -> Result<longhaul_store::Receipt, longhaul_store::ReportError> {
     let (json, blob) = step(number, screen);
     store.put_blobs(vec![blob]).wait().unwrap();
     store.put_step(attempt, Epoch(epoch), number, json).wait()
