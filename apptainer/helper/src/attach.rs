@@ -30,17 +30,3 @@ fn streams(socket: &Path) -> io::Result<(Stdio, Stdio)> {
     let output = OwnedFd::from(stream.try_clone()?);
     Ok((Stdio::from(OwnedFd::from(stream)), Stdio::from(output)))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_started_is_said_with_the_shells_code() {
-        let folder = tempfile::tempdir().expect("folder");
-        assert_eq!(attach(&folder.path().join("nobody"), &"/bin/true".into(), &[]), NOT_STARTED);
-        let socket = folder.path().join("s");
-        let _server = std::os::unix::net::UnixListener::bind(&socket).expect("listens");
-        assert_eq!(attach(&socket, &"/no/such/program".into(), &[]), NOT_STARTED);
-    }
-}

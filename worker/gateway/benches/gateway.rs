@@ -28,7 +28,7 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use longhaul_core::call::{CallRecord, CallTotals};
+use longhaul_core::call::CallRecord;
 use longhaul_gateway::ports::{Blob, Journal, JournalError, Reservation, SystemClock};
 use longhaul_gateway::{Account, Gateway, GatewayConfig, Opening};
 use serde_json::{Value, json};
@@ -98,9 +98,6 @@ fn open(vendor: &Standin, folder: &Path) -> Arc<Account> {
         capped: true,
         bank: CappedBank::new(u64::MAX / 4, u64::MAX / 8),
         journal: Arc::new(Spool(Mutex::new(spool))),
-        first_call: 0,
-        totals: CallTotals::default(),
-        purses: Vec::new(),
         max_tokens: None,
         token: TOKEN.to_owned(),
     }))

@@ -39,8 +39,8 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    fn share(&self, name: &str) -> Option<EndpointShare> {
-        self.shares.iter().flatten().find(|share| share.endpoint == name).cloned()
+    fn share(&self, name: &str) -> Option<&EndpointShare> {
+        self.shares.iter().flatten().find(|share| share.endpoint == name)
     }
 }
 

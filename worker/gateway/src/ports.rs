@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
+use bytes::Bytes;
 use longhaul_core::call::{CallRecord, Purpose, PurseKind};
 use longhaul_core::digest::Digest;
 use longhaul_core::money::Money;
@@ -91,7 +92,7 @@ pub struct Blob {
     /// The digest of the bytes.
     pub digest: Digest,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
 }
 
 /// What could not be written down: the call is not made, or its answer not handed out.

@@ -12,6 +12,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use bytes::Bytes;
 use longhaul_core::digest::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +99,7 @@ pub enum JoinError {
 }
 
 /// Splits a body; one that is no JSON object is kept as one part.
-pub(crate) fn split(body: &[u8]) -> Split {
+pub(crate) fn split(body: &Bytes) -> Split {
     let mut parts = Parts::default();
     let mut pieces = Vec::new();
     let mut at = 0;
@@ -208,21 +209,21 @@ struct Parts {
 }
 
 impl Parts {
-    fn blob(&mut self, bytes: &[u8]) -> Digest {
-        let digest = Digest::of(bytes);
+    fn blob(&mut self, bytes: Bytes) -> Digest {
+        let digest = Digest::of(&bytes);
         if self.known.insert(digest) {
-            self.found.push(Blob { digest, bytes: bytes.to_vec() });
+            self.found.push(Blob { digest, bytes });
         }
         digest
     }
 
     /// What stands between parts: text, or a part of its own where it is long or no text.
-    fn between(&mut self, body: &[u8], range: Range<usize>, pieces: &mut Vec<Piece>) {
-        let bytes = &body[range];
+    fn between(&mut self, body: &Bytes, range: Range<usize>, pieces: &mut Vec<Piece>) {
+        let bytes = body.slice(range);
         if bytes.is_empty() {
             return;
         }
-        match std::str::from_utf8(bytes) {
+        match std::str::from_utf8(&bytes) {
             Ok(text) if bytes.len() < LONG_STRING => match pieces.last_mut() {
                 Some(Piece::Text(last)) => last.push_str(text),
                 _ => pieces.push(Piece::Text(text.to_owned())),
@@ -232,19 +233,19 @@ impl Parts {
     }
 
     /// A part, with its long strings cut out of it.
-    fn part(&mut self, body: &[u8], range: Range<usize>, pieces: &mut Vec<Piece>) {
+    fn part(&mut self, body: &Bytes, range: Range<usize>, pieces: &mut Vec<Piece>) {
         let mut at = range.start;
         for string in json::long_strings(&body[range.clone()], LONG_STRING) {
             let string = range.start + string.start..range.start + string.end;
-            self.piece(&body[at..string.start], pieces);
+            self.piece(body.slice(at..string.start), pieces);
             at = string.end;
-            self.piece(&body[string], pieces);
+            self.piece(body.slice(string), pieces);
         }
-        self.piece(&body[at..range.end], pieces);
+        self.piece(body.slice(at..range.end), pieces);
     }
 
-    fn piece(&mut self, bytes: &[u8], pieces: &mut Vec<Piece>) {
-        match std::str::from_utf8(bytes) {
+    fn piece(&mut self, bytes: Bytes, pieces: &mut Vec<Piece>) {
+        match std::str::from_utf8(&bytes) {
             Ok(text) if bytes.len() < SHORT => match pieces.last_mut() {
                 // Short texts stay apart from each other where a run may end between them.
                 Some(Piece::Text(last)) if last.len() < SHORT => last.push_str(text),
@@ -266,7 +267,7 @@ impl Parts {
             run.push(piece);
             if ends || run.len() >= LONG_RUN {
                 let blob = encode(&Run { pieces: std::mem::take(&mut run) });
-                pieces.push(Piece::Run(self.blob(&blob.bytes)));
+                pieces.push(Piece::Run(self.blob(blob.bytes)));
             }
         }
         pieces.extend(run);
@@ -275,7 +276,7 @@ impl Parts {
 
 fn encode(value: &impl Serialize) -> Blob {
     let bytes = serde_json::to_vec(value).expect("invariant: a list of texts and digests is JSON");
-    Blob { digest: Digest::of(&bytes), bytes }
+    Blob { digest: Digest::of(&bytes), bytes: bytes.into() }
 }
 
 #[cfg(test)]
@@ -288,7 +289,7 @@ mod tests {
     use super::*;
 
     fn joined(split: &Split) -> Result<Vec<u8>, JoinError> {
-        let blobs: HashMap<_, _> = split.parts.iter().map(|blob| (blob.digest, blob.bytes.clone())).collect();
+        let blobs: HashMap<_, _> = split.parts.iter().map(|blob| (blob.digest, blob.bytes.to_vec())).collect();
         join(&split.skeleton.bytes, |digest| blobs.get(digest).cloned())
     }
 
@@ -300,9 +301,9 @@ mod tests {
         ] })
     }
 
-    fn history(steps: Range<usize>) -> Vec<u8> {
+    fn history(steps: Range<usize>) -> Bytes {
         let messages: Vec<_> = steps.map(message).collect();
-        serde_json::to_vec(&json!({ "model": "m", "system": "s".repeat(500), "messages": messages })).unwrap()
+        json!({ "model": "m", "system": "s".repeat(500), "messages": messages }).to_string().into()
     }
 
     #[test]
@@ -346,6 +347,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_come_back_as_they_were(body in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let body = Bytes::from(body);
             prop_assert_eq!(joined(&split(&body)).unwrap(), body);
         }
 
@@ -356,7 +358,8 @@ mod tests {
         ) {
             let messages: Vec<_> = texts.iter().map(|(text, times)| json!({ "content": text.repeat(*times) })).collect();
             let value = json!({ "input": messages, "tools": [{ "name": "x".repeat(300) }], "max": 3 });
-            let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
+            let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) };
+            let body = Bytes::from(body.unwrap());
             prop_assert_eq!(joined(&split(&body)).unwrap(), body);
         }
     }

@@ -18,7 +18,7 @@ struct Identity {
 }
 
 /// The book of an account.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Book {
     /// The number of the next call.
     pub(crate) next: u32,
@@ -41,21 +41,6 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn new(first_call: u32, totals: CallTotals) -> Self {
-        Self {
-            next: first_call,
-            step: 0,
-            numbers: Vec::new(),
-            totals,
-            spent: None,
-            warnings: Vec::new(),
-            flying: 0,
-            addresses: BTreeMap::new(),
-            stored: HashSet::new(),
-            models: BTreeMap::new(),
-        }
-    }
-
     /// Those of the blobs that no earlier call has stored.
     pub(crate) fn new_of<'a>(&self, blobs: impl IntoIterator<Item = &'a Blob>) -> Vec<Blob> {
         blobs.into_iter().filter(|blob| !self.stored.contains(&blob.digest)).cloned().collect()

@@ -36,8 +36,6 @@ pub(crate) struct Request {
     pub(crate) model: String,
     pub(crate) purpose: Purpose,
     pub(crate) body: Bytes,
-    /// The body as it was read.
-    pub(crate) value: Value,
     pub(crate) headers: HeaderMap,
     pub(crate) query: String,
 }
@@ -79,14 +77,14 @@ pub(super) type Caller = oneshot::Sender<Result<Reply, Failure>>;
 
 impl Inner {
     /// Makes a call in a task of its own: whoever waits for it may go away, and what was sent is
-    /// read to its end.
-    pub(crate) async fn start(self: &Arc<Self>, request: Request) -> Result<Reply, Failure> {
+    /// read to its end. `value` is the request's body as it was read.
+    pub(crate) async fn start(self: &Arc<Self>, request: Request, value: Value) -> Result<Reply, Failure> {
         let (caller, answer) = oneshot::channel();
         let flight = Flight::new(self);
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let mut caller = Some(caller);
-            let ended = inner.drive(&request, &mut caller).await;
+            let ended = inner.drive(&request, value, &mut caller).await;
             if let (Err(failure), Some(caller)) = (ended, caller) {
                 // Nobody may be there any more.
                 let _ = caller.send(Err(failure));
@@ -96,9 +94,16 @@ impl Inner {
         answer.await.unwrap_or_else(|_| Err(CallError::Closed.into()))
     }
 
-    async fn drive(self: &Arc<Self>, request: &Request, caller: &mut Option<Caller>) -> Result<(), Failure> {
+    async fn drive(
+        self: &Arc<Self>,
+        request: &Request,
+        value: Value,
+        caller: &mut Option<Caller>,
+    ) -> Result<(), Failure> {
         let served = self.pauses.begin();
-        let mut prepared = Prepared::new(self, request)?;
+        let mut prepared = Prepared::new(self, request, &value)?;
+        // It may be megabytes, and the call may wait for hours.
+        drop(value);
         let began = Instant::now();
         // Tries since the endpoint was last seen to be up, and tries that may have been billed.
         let (mut tries, mut billed) = (0, 0);

@@ -46,12 +46,6 @@ pub struct Opening {
     pub bank: Arc<dyn Bank>,
     /// Where calls are written down.
     pub journal: Arc<dyn Journal>,
-    /// The number of the attempt's first call.
-    pub first_call: u32,
-    /// What earlier calls of the attempt came to.
-    pub totals: CallTotals,
-    /// What its purses have come to so far; nothing of a new attempt.
-    pub purses: Vec<(PurseKind, PurseState)>,
     /// The most tokens of all its calls.
     pub max_tokens: Option<u64>,
     /// What an HTTP client shows as its key.
@@ -99,10 +93,7 @@ pub(crate) struct Inner {
 
 impl Account {
     pub(crate) fn new(shared: Arc<Shared>, id: u64, opening: Opening) -> Self {
-        let till = |kind: PurseKind| {
-            let state = opening.purses.iter().find(|(of, _)| *of == kind).map(|(_, state)| *state).unwrap_or_default();
-            Arc::new(Till::new(kind, Arc::clone(&opening.bank), state))
-        };
+        let till = |kind: PurseKind| Arc::new(Till::new(kind, Arc::clone(&opening.bank)));
         let tills = [till(PurseKind::Episode), till(PurseKind::Judge)];
         let idle_after = shared.config.idle_after;
         let keepers = tills.iter().map(|till| {
@@ -118,7 +109,7 @@ impl Account {
             max_tokens: opening.max_tokens,
             token: (!opening.token.is_empty()).then(|| blake3::hash(opening.token.as_bytes())),
             tills,
-            book: Mutex::new(Book::new(opening.first_call, opening.totals)),
+            book: Mutex::default(),
             pauses: Pauses::default(),
             phase: watch::Sender::new(Phase::Open),
             landed: Notify::new(),
@@ -135,10 +126,10 @@ impl Account {
     ///
     /// See [`CallError`].
     pub async fn call(&self, call: ModelCall) -> Result<ModelAnswer, CallError> {
-        let request = self.inner.own_request(call)?;
+        let (request, value) = self.inner.own_request(call)?;
         let endpoint = request.plan.name.clone();
         let Reply { number, status, mut chunks, shortened_to, .. } =
-            self.inner.start(request).await.map_err(|failure| failure.error)?;
+            self.inner.start(request, value).await.map_err(|failure| failure.error)?;
         let mut body = Vec::new();
         while let Some(chunk) = chunks.recv().await {
             let broken = |message| CallError::Endpoint { endpoint: endpoint.clone(), message, down: false };
@@ -290,8 +281,8 @@ impl Inner {
         self.plan.endpoint(name)
     }
 
-    /// A call of our own loops in the form that all calls have.
-    fn own_request(&self, call: ModelCall) -> Result<Request, CallError> {
+    /// A call of our own loops in the form that all calls have, and its body.
+    fn own_request(&self, call: ModelCall) -> Result<(Request, Value), CallError> {
         let unbounded = |reason: String| CallError::Unbounded { reason };
         let plan = self
             .endpoint(&call.endpoint)
@@ -316,7 +307,7 @@ impl Inner {
         let value = Value::Object(body);
         let version = if call.surface == Surface::GenerateContent { "v1beta" } else { "v1" };
         let route = CallRoute { surface: call.surface, model: None, stream: Some(false), version: version.to_owned() };
-        Ok(Request {
+        let request = Request {
             endpoint: self.shared.endpoint(plan),
             plan: plan.clone(),
             route,
@@ -324,9 +315,9 @@ impl Inner {
             model: call.model,
             purpose: call.purpose,
             body: Bytes::from(value.to_string()),
-            value,
             headers,
             query: String::new(),
-        })
+        };
+        Ok((request, value))
     }
 }

@@ -41,14 +41,14 @@ struct State {
 }
 
 impl Till {
-    pub(crate) fn new(kind: PurseKind, bank: Arc<dyn Bank>, state: PurseState) -> Self {
+    pub(crate) fn new(kind: PurseKind, bank: Arc<dyn Bank>) -> Self {
         let state = State {
-            purse: Purse::restore(state, std::collections::BTreeMap::new()),
+            purse: Purse::default(),
             tickets: 0,
             waiting: 0,
             last_bound: Money::ZERO,
             last_use: Instant::now(),
-            reported: state,
+            reported: PurseState::default(),
         };
         Self { kind, bank, state: Mutex::new(state), freed: Notify::new(), asking: Semaphore::new(1) }
     }
@@ -264,7 +264,7 @@ mod tests {
 
     fn till(cap: u64, chunk: u64) -> (Arc<Till>, Arc<Capped>) {
         let bank = Arc::new(Capped { cap, chunk, ..Capped::default() });
-        (Arc::new(Till::new(PurseKind::Episode, Arc::<Capped>::clone(&bank), PurseState::default())), bank)
+        (Arc::new(Till::new(PurseKind::Episode, Arc::<Capped>::clone(&bank))), bank)
     }
 
     const fn nanos(amount: u64) -> Money {

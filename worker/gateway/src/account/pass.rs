@@ -14,22 +14,23 @@ pub(super) struct Passing {
     hides_usage: bool,
     events: Events,
     report: Report,
+    body: Vec<u8>,
     came: Came,
 }
 
 impl Passing {
     pub(super) fn new(surface: Surface, hides_usage: bool, came: Came) -> Self {
-        Self { surface, hides_usage, events: Events::default(), report: Report::default(), came }
+        Self { surface, hides_usage, events: Events::default(), report: Report::default(), body: Vec::new(), came }
     }
 
     /// How many bytes came.
     pub(super) const fn received(&self) -> usize {
-        self.came.body.len()
+        self.body.len()
     }
 
     /// Takes what came; what of it the client sees now.
     pub(super) fn push(&mut self, data: &Bytes) -> Bytes {
-        self.came.body.extend_from_slice(data);
+        self.body.extend_from_slice(data);
         let mut seen = Vec::new();
         for event in self.events.push(data) {
             let alone = self.report.event(self.surface, &sse::data(&event));
@@ -56,6 +57,7 @@ impl Passing {
     /// What came, for the record.
     pub(super) fn came(&mut self) -> Came {
         let mut came = std::mem::take(&mut self.came);
+        came.body = Bytes::from(std::mem::take(&mut self.body));
         came.report = self.report.clone();
         came
     }

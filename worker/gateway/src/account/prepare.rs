@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use longhaul_core::money::Money;
 use longhaul_core::price::ModelPrice;
+use serde_json::Value;
 
 use super::Inner;
 use super::drive::Request;
@@ -25,11 +26,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Reads a request, bounds it, and sets what has to be set.
-    pub(super) fn new(inner: &Inner, request: &Request) -> Result<Self, CallError> {
+    /// Reads a request, whose body as it was read is `value`, bounds it, and sets what has to be set.
+    pub(super) fn new(inner: &Inner, request: &Request, value: &Value) -> Result<Self, CallError> {
         let price = inner.plan.price(&request.plan.vendor, &request.model);
         let terms = Terms { price, capped: inner.capped, vendor: &request.plan.vendor };
-        let asked = read(request.route.surface, &request.value, request.stream, terms)
+        let asked = read(request.route.surface, value, request.stream, terms)
             .map_err(|reason| CallError::Unbounded { reason })?;
         let mut body = request.body.clone();
         for (path, value) in &asked.edits {

@@ -83,7 +83,7 @@ pub(super) struct Flying<'a> {
 pub(super) struct Came {
     pub(super) status: Option<u16>,
     pub(super) headers: HeaderMap,
-    pub(super) body: Vec<u8>,
+    pub(super) body: Bytes,
     pub(super) report: Report,
     pub(super) error: Option<String>,
     /// Nothing was sent, or the vendor refused: nothing is billed.
@@ -184,7 +184,9 @@ impl Inner {
         let status = response.status().as_u16();
         let (parts, body) = response.into_parts();
         let mut came = Came { status: Some(status), headers: parts.headers, ..Came::default() };
-        let read = self.within(deadline, self.read(body, &mut came.body)).await;
+        let mut whole = Vec::new();
+        let read = self.within(deadline, self.read(body, &mut whole)).await;
+        came.body = Bytes::from(whole);
         match read {
             Ok(Ok(())) => {}
             Ok(Err(message)) => {
@@ -205,9 +207,7 @@ impl Inner {
             flying.request.endpoint.hold(wait);
         }
         let number = flying.reservation.number;
-        let said = Said { status, headers: headers::incoming(&came.headers), body: Bytes::from(came.body.clone()) };
-        let wait = asked_wait(&came.headers, &came.body, now);
-        let message = came.error.clone().unwrap_or_default();
+        let said = Said { status, headers: headers::incoming(&came.headers), body: came.body.clone() };
         match meaning {
             Meaning::Success | Meaning::Refused => {
                 flying.request.endpoint.answered();
@@ -220,6 +220,8 @@ impl Inner {
                 Ok(TryEnd { number: Some(number), failed: None })
             }
             Meaning::Busy | Meaning::Failing | Meaning::Barred => {
+                let wait = asked_wait(&came.headers, &came.body, now);
+                let message = came.error.clone().unwrap_or_default();
                 self.settle(flying, came)?;
                 Ok(TryEnd {
                     number: Some(number),

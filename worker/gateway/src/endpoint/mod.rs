@@ -58,8 +58,6 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 struct State {
     gate: Gate,
-    /// What the coordinator has given to this worker.
-    share: Option<EndpointShare>,
     health: Health,
     replicas: Replicas,
     answered: bool,
@@ -76,7 +74,6 @@ impl Endpoint {
     pub(crate) fn new(name: String, waits: Waits) -> Self {
         let state = State {
             gate: Gate::new(Instant::now()),
-            share: None,
             health: Health::default(),
             replicas: Replicas::default(),
             answered: false,
@@ -94,24 +91,20 @@ impl Endpoint {
 
     /// The limits of a plan, which hold until the coordinator has said what this worker's share is.
     pub(crate) fn plan(&self, limits: RateLimits) {
-        let mut state = self.state();
-        if state.share.is_none() {
-            state.gate.limit(limits);
-        }
+        self.state().gate.limit(limits);
     }
 
     /// This worker's share; none if the coordinator knows no limit.
-    pub(crate) fn share(&self, share: Option<EndpointShare>) {
+    pub(crate) fn share(&self, share: Option<&EndpointShare>) {
         let mut state = self.state();
-        let limits = share.as_ref().map(|share| RateLimits {
+        let limits = share.map(|share| RateLimits {
             concurrent: share.concurrent,
             requests_per_minute: share.requests_per_minute,
             tokens_per_minute: share.tokens_per_minute,
         });
         state.gate.limit(limits.unwrap_or_default());
-        let down = share.as_ref().is_some_and(|share| share.down);
+        let down = share.is_some_and(|share| share.down);
         state.health.heard(Instant::now(), down, self.waits);
-        state.share = share;
         state.pump(Instant::now());
         drop(state);
         self.health.notify_waiters();

@@ -34,6 +34,9 @@ use crate::protocol::route::{self, CallRoute, Route};
 /// How long a client may take for the head of a request.
 const HEAD_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a client that is refused may take to send the rest of its request.
+const DRAIN_LIMIT: Duration = Duration::from_secs(10);
+
 /// The largest head of a request.
 const LARGEST_HEAD: usize = 64 << 10;
 
@@ -94,59 +97,91 @@ async fn serve(inner: Arc<Inner>, stream: UnixStream) {
     }
 }
 
+/// What a request is for, once it may be answered at all.
+enum Asked<'a> {
+    Call(&'a EndpointPlan, CallRoute),
+    Models(&'a EndpointPlan, Option<String>),
+}
+
+/// Why a request is not answered, in the form of a protocol.
+struct Refusal(Protocol, ErrorKind, String);
+
 /// Answers one request.
 async fn answer(inner: &Arc<Inner>, request: HttpRequest<Incoming>) -> Answer {
-    let path = request.uri().path().to_owned();
-    let (name, rest) = path.trim_start_matches('/').split_once('/').map_or((path.as_str(), ""), |(name, _)| {
+    match admit(inner, &request) {
+        Ok(Asked::Call(plan, call)) => match read_call(inner, plan, call, request).await {
+            Ok((request, value)) => pass(plan.protocol, inner.start(request, value).await),
+            Err((kind, message)) => error(plan.protocol, kind, &message),
+        },
+        Ok(Asked::Models(plan, name)) => models(inner, plan, name.as_deref()),
+        Err(Refusal(protocol, kind, message)) => {
+            drain(request.into_body(), inner.shared.config.max_request).await;
+            error(protocol, kind, &message)
+        }
+    }
+}
+
+/// What a request is for, by its head alone.
+fn admit<'a>(inner: &'a Inner, request: &HttpRequest<Incoming>) -> Result<Asked<'a>, Refusal> {
+    let path = request.uri().path();
+    let (name, rest) = path.trim_start_matches('/').split_once('/').map_or((path, ""), |(name, _)| {
         (name, &path[path.len() - (path.trim_start_matches('/').len() - name.len())..])
     });
     let allowed = inner.allowed.iter().any(|allowed| allowed == name);
     let Some(plan) = inner.endpoint(name).filter(|_| allowed) else {
-        let known = inner.allowed.join(", ");
-        return error(
-            Protocol::OpenAi,
-            ErrorKind::NotFound,
-            &format!("no such endpoint; this attempt may call: {known}"),
-        );
+        let message = format!("no such endpoint; this attempt may call: {}", inner.allowed.join(", "));
+        return Err(Refusal(Protocol::OpenAi, ErrorKind::NotFound, message));
     };
-    let protocol = plan.protocol;
+    let refuse = |kind, message: &str| Err(Refusal(plan.protocol, kind, message.to_owned()));
     let query = request.uri().query().unwrap_or_default();
     if !shown_token(request.headers(), query).is_some_and(|token| inner.is_token(token)) {
-        let (kind, words) = if inner.is_open() {
-            (ErrorKind::Unauthorized, "the key is not the token of a live attempt")
+        return if inner.is_open() {
+            refuse(ErrorKind::Unauthorized, "the key is not the token of a live attempt")
         } else {
-            (ErrorKind::Closed, "the attempt is over: no further call is made")
+            refuse(ErrorKind::Closed, "the attempt is over: no further call is made")
         };
-        return error(protocol, kind, words);
     }
     let post = match *request.method() {
         Method::POST => true,
         Method::GET => false,
-        _ => return error(protocol, ErrorKind::NotFound, "only POST and GET are known here"),
+        _ => return refuse(ErrorKind::NotFound, "only POST and GET are known here"),
     };
-    match route::read(protocol, post, rest) {
-        Some(Route::Call(call)) => match read_call(inner, plan, call, request).await {
-            Ok(request) => pass(protocol, inner.start(request).await),
-            Err((kind, message)) => error(protocol, kind, &message),
-        },
-        Some(Route::Models(name)) => models(inner, plan, name.as_deref()),
-        None => error(protocol, ErrorKind::NotFound, &format!("the gateway does not pass on {rest}")),
+    match route::read(plan.protocol, post, rest) {
+        Some(Route::Call(call)) => Ok(Asked::Call(plan, call)),
+        Some(Route::Models(name)) => Ok(Asked::Models(plan, name)),
+        None => refuse(ErrorKind::NotFound, &format!("the gateway does not pass on {rest}")),
     }
 }
 
-/// Reads a call.
+/// Hears a client out that is refused, within limits: one that still sends when its connection
+/// is closed sees that, and not the answer.
+async fn drain(mut body: Incoming, most: usize) {
+    let heard = async {
+        let mut left = most;
+        while let Some(Ok(frame)) = body.frame().await {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_LIMIT, heard).await;
+}
+
+/// Reads a call; what it is, and its body as it was read.
 async fn read_call(
     inner: &Arc<Inner>,
     plan: &EndpointPlan,
     route: CallRoute,
     request: HttpRequest<Incoming>,
-) -> Result<Request, (ErrorKind, String)> {
+) -> Result<(Request, Value), (ErrorKind, String)> {
     let query = request.uri().query().unwrap_or_default().to_owned();
-    let (parts, body) = request.into_parts();
+    let (parts, mut body) = request.into_parts();
     let most = inner.shared.config.max_request;
-    let body = match Limited::new(body, most).collect().await {
+    let body = match Limited::new(&mut body, most).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
+            drain(body, most).await;
             return Err((ErrorKind::TooLarge, format!("a request may have {most} bytes")));
         }
         Err(error) => return Err((ErrorKind::Invalid, format!("the request broke off: {error}"))),
@@ -166,7 +201,7 @@ async fn read_call(
         (None, Some(Value::Bool(stream))) => *stream,
         (None, Some(_)) => return Err(invalid("`stream` is true or false".to_owned())),
     };
-    Ok(Request {
+    let request = Request {
         endpoint: inner.shared.endpoint(plan),
         plan: plan.clone(),
         query: route::query(&query, stream, route.surface),
@@ -175,9 +210,9 @@ async fn read_call(
         model,
         purpose: Purpose::Agent,
         body,
-        value,
         headers: parts.headers,
-    })
+    };
+    Ok((request, value))
 }
 
 /// Passes an answer on, or says why there is none.

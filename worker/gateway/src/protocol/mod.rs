@@ -30,6 +30,9 @@ pub enum Surface {
 }
 
 impl Surface {
+    /// Every request that there is.
+    pub const ALL: [Self; 4] = [Self::ChatCompletions, Self::Responses, Self::Messages, Self::GenerateContent];
+
     /// The protocol that it belongs to.
     pub(crate) const fn protocol(self) -> Protocol {
         match self {

@@ -51,12 +51,9 @@ fn image(surface: Surface, data: &str) -> Value {
     }
 }
 
-const SURFACES: [Surface; 4] =
-    [Surface::ChatCompletions, Surface::Responses, Surface::Messages, Surface::GenerateContent];
-
 #[test]
 fn images_are_counted_by_their_rule_wherever_they_may_stand() {
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         let one = asked(surface, &image(surface, &"A".repeat(50_000)), true).unwrap();
         assert!((1_000..1_400).contains(&one.input), "{surface:?}: {}", one.input);
     }
@@ -252,7 +249,7 @@ fn usage_is_told_apart_without_counting_twice() {
         usage(Surface::Messages, json!({ "usage": sum })),
         Some(Usage { input: 1, cache_write: 9, output: 2, ..Usage::default() })
     );
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         for body in [json!(null), json!({ "usage": {} }), json!({ "usage": { "prompt_tokens": -1 } }), json!([])] {
             assert_eq!(usage(surface, body), None);
         }
@@ -318,7 +315,7 @@ proptest! {
     fn any_request_is_read_without_a_panic(keys in proptest::collection::vec("[a-z_]{1,12}", 0..4), number: i64) {
         let odd = json!({ "messages": number, "input": [keys, number], "contents": { "parts": number },
             "tools": { "type": number }, "generationConfig": [number], "max_tokens": number, "n": number });
-        for surface in SURFACES {
+        for surface in Surface::ALL {
             let _ = (asked(surface, &odd, true), asked(surface, &odd, false));
         }
     }

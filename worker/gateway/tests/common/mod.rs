@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longhaul_core::call::{CallRecord, CallTotals, Purpose, PurseKind};
+use longhaul_core::call::{CallRecord, Purpose, PurseKind};
 use longhaul_core::digest::Digest;
 use longhaul_core::endpoint::{EndpointPlan, GatewayPlan, Protocol, RateLimits};
 use longhaul_core::money::Money;
@@ -102,7 +102,7 @@ impl Memory {
         let mut kept = self.blobs.lock().unwrap();
         for blob in blobs {
             assert_eq!(Digest::of(&blob.bytes), blob.digest);
-            kept.entry(blob.digest).or_insert((blob.bytes, 0)).1 += 1;
+            kept.entry(blob.digest).or_insert_with(|| (blob.bytes.to_vec(), 0)).1 += 1;
         }
         Ok(())
     }
@@ -251,9 +251,6 @@ impl Setup {
             capped: self.capped,
             bank: Arc::<CappedBank>::clone(&bank),
             journal: Arc::<Memory>::clone(&journal),
-            first_call: 0,
-            totals: CallTotals::default(),
-            purses: Vec::new(),
             max_tokens: self.max_tokens,
             token: TOKEN.to_owned(),
         });
@@ -293,6 +290,13 @@ pub(crate) fn with_body(endpoint: &str, surface: Surface, body: Value) -> ModelC
     }
 }
 
-/// Every request that there is.
-pub(crate) const SURFACES: [Surface; 4] =
-    [Surface::ChatCompletions, Surface::Responses, Surface::Messages, Surface::GenerateContent];
+/// Waits for what has to come.
+pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never: {what}");
+}

@@ -6,7 +6,7 @@ use longhaul_core::price::{Rate, Usage};
 use longhaul_gateway::{CallError, Surface};
 use serde_json::json;
 
-use crate::common::{KEY, SURFACES, Setup, call, with_body};
+use crate::common::{KEY, Setup, call, until, with_body};
 use crate::standin::{Fault, Standin};
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn each_call_costs_what_the_vendor_bills_and_no_more_than_its_bound() {
         KEY.clone_into(&mut state.key);
     }
     let world = Setup::at(&[vendor.url()]).open();
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         world.account.set_step(3);
         let answer = world.account.call(call(surface)).await.unwrap();
         assert!(answer.body.to_string().contains("请点击"), "{surface:?}");
@@ -51,7 +51,7 @@ async fn the_key_goes_to_the_vendor_and_into_no_record() {
     let vendor = Standin::start().await;
     KEY.clone_into(&mut vendor.state.lock().unwrap().key);
     let world = Setup::at(&[vendor.url()]).open();
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         world.account.call(call(surface)).await.unwrap();
     }
     for (bytes, _) in world.journal.blobs.lock().unwrap().values() {
@@ -65,7 +65,7 @@ async fn the_key_goes_to_the_vendor_and_into_no_record() {
 async fn what_was_sent_and_came_is_recorded_byte_by_byte() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         world.account.call(call(surface)).await.unwrap();
     }
     for (seen, record) in vendor.calls().iter().zip(world.journal.records()) {
@@ -120,7 +120,7 @@ async fn a_spent_budget_refuses_the_next_call_and_says_which() {
 async fn a_cap_of_nothing_refuses_the_first_call() {
     let vendor = Standin::start().await;
     let world = Setup { cap: 0, ..Setup::at(&[vendor.url()]) }.open();
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         let error = world.account.call(call(surface)).await.unwrap_err();
         assert!(matches!(error, CallError::Budget { .. }), "{error}");
     }
@@ -200,7 +200,7 @@ async fn a_vendor_that_exceeds_the_bound_is_settled_by_the_truth() {
 async fn an_answer_without_usage_is_settled_whole() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
-    for surface in SURFACES {
+    for surface in Surface::ALL {
         vendor.fault(Fault::NoUsage);
         world.account.call(call(surface)).await.unwrap();
     }
@@ -282,9 +282,7 @@ async fn an_answer_that_could_not_be_written_down_is_not_handed_out() {
         let account = std::sync::Arc::clone(&world.account);
         async move { account.call(call(Surface::Messages)).await }
     });
-    while vendor.calls().is_empty() {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    until("it is sent", || !vendor.calls().is_empty()).await;
     *world.journal.full.lock().unwrap() = true;
     assert!(matches!(calling.await.unwrap(), Err(CallError::Journal(_))));
     let settled = world.account.close().await[0].1.settled;

@@ -11,9 +11,10 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use longhaul_core::call::Certainty;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::common::{KEY, Setup, TOKEN, World};
+use crate::common::{KEY, Setup, TOKEN, World, until};
 use crate::standin::{Fault, Standin};
 
 struct Served {
@@ -37,9 +38,7 @@ async fn serve(setup: Setup) -> Served {
         let (account, socket) = (Arc::clone(&world.account), socket.clone());
         async move { account.listen(&socket).await.unwrap() }
     });
-    while !socket.exists() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("the socket is there", || socket.exists()).await;
     Served { world, socket, _folder: folder, task }
 }
 
@@ -110,6 +109,28 @@ async fn the_token_of_the_attempt_opens_and_nothing_else_does() {
     }
     served.world.account.close().await;
     assert!(UnixStream::connect(&served.socket).await.is_err() || served.task.is_finished());
+}
+
+#[tokio::test]
+async fn who_is_refused_is_heard_out_and_sees_why() {
+    let vendor = Standin::start().await;
+    let served =
+        serve(Setup { config: Box::new(|config| config.max_request = 10_000), ..Setup::at(&[vendor.url()]) }).await;
+    let large = format!("authorization: Bearer {TOKEN}\r\n");
+    for (name, size, status) in [("x-api-key: wrong\r\n", 5_000, 401), (large.as_str(), 15_000, 413)] {
+        let mut stream = UnixStream::connect(&served.socket).await.unwrap();
+        let head =
+            format!("POST /anthropic/v1/messages HTTP/1.1\r\nhost: gateway\r\n{name}content-length: {size}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // As SDKs do it: the body follows in pieces, whatever was answered meanwhile.
+        for _ in 0..size / 1_000 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            stream.write_all(&[b' '; 1_000]).await.unwrap();
+        }
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, *format!("HTTP/1.1 {status}").as_bytes());
+    }
 }
 
 #[tokio::test]
@@ -225,12 +246,7 @@ async fn a_client_that_hangs_up_pays_what_the_vendor_bills() {
         response.body_mut().frame().await.unwrap().unwrap();
         drop(response);
     }
-    for _ in 0..1_000 {
-        if served.world.journal.records().len() == 4 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("all are settled", || served.world.journal.records().len() == 4).await;
     let records = served.world.journal.records();
     assert_eq!(records.len(), 4);
     assert!(records.iter().all(|record| record.certainty == Certainty::Reported), "{records:?}");
