@@ -9,39 +9,46 @@ use rand::{Rng, SeedableRng};
 const FIRST: Duration = Duration::from_millis(200);
 const LAST: Duration = Duration::from_secs(15);
 
-/// A number of 0 to 1.
-pub(crate) fn chance() -> f64 {
-    SmallRng::from_os_rng().random()
-}
-
 /// The next wait.
 #[derive(Debug)]
 pub(crate) struct Backoff {
+    first: Duration,
+    last: Duration,
     next: Duration,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { next: FIRST }
+        Self::between(FIRST, LAST)
     }
 }
 
 impl Backoff {
+    /// Waits of `first` up to `last`.
+    pub(crate) const fn between(first: Duration, last: Duration) -> Self {
+        Self { first, last, next: first }
+    }
+
     /// The wait after one more failure: `chance` of 0 to 1 picks between half and the whole of it.
     fn step(&mut self, chance: f64) -> Duration {
         let whole = self.next;
-        self.next = (whole * 2).min(LAST);
+        self.next = (whole * 2).min(self.last);
         whole.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
+    }
+
+    /// How long to wait after one more failure.
+    pub(crate) fn next_wait(&mut self) -> Duration {
+        self.step(SmallRng::from_os_rng().random())
     }
 
     /// Waits.
     pub(crate) async fn wait(&mut self) {
-        tokio::time::sleep(self.step(chance())).await;
+        tokio::time::sleep(self.next_wait()).await;
     }
 
     /// The next failure is a first one again.
-    pub(crate) fn reset(&mut self) {
-        self.next = FIRST;
+    pub(crate) const fn reset(&mut self) {
+        self.next = self.first;
     }
 }
 

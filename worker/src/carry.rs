@@ -5,13 +5,14 @@
 //! built once more.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::Digest;
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::layer_service_client::LayerServiceClient;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
@@ -117,25 +118,19 @@ impl Carrier {
         }
         let path = scratch.join(format!("{key}.fetched"));
         let failed = |what, source| CarryError::File { what, path: path.clone(), source };
-        std::fs::create_dir_all(scratch).map_err(|error| failed("make the folder of", error))?;
-        let mut file = File::create(&path).map_err(|error| failed("create", error))?;
+        tokio::fs::create_dir_all(scratch).await.map_err(|error| failed("make the folder of", error))?;
+        let mut file = tokio::fs::File::create(&path).await.map_err(|error| failed("create", error))?;
         let (mut piece, mut written) = (first.data, 0_u64);
         loop {
             written = written.saturating_add(piece.len() as u64);
-            // Up to a piece at a time, off the threads that serve sockets.
-            let (back, result) = tokio::task::spawn_blocking(move || {
-                let result = file.write_all(&piece);
-                (file, result)
-            })
-            .await
-            .map_err(|error| failed("write", std::io::Error::other(error)))?;
-            result.map_err(|error| failed("write", error))?;
-            file = back;
+            file.write_all(&piece).await.map_err(|error| failed("write", error))?;
             match stream.next().await {
                 Some(next) => piece = next?.data,
                 None => break,
             }
         }
+        // Only now is the last piece in the file, and its error known.
+        file.flush().await.map_err(|error| failed("write", error))?;
         if written != first.size {
             return Err(CarryError::Torn(key));
         }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longhaul_apptainer::BaseDefinition;
 use longhaul_core::ids::WorkerId;
+use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
 
 /// What a worker needs to know. All of it comes from the command line, the settings
 /// file and the batch system; the worker reads no environment variable itself.
@@ -109,6 +110,23 @@ pub enum Endpoint {
         /// started again may listen at another host or port, with the same authority and token.
         access: Option<PathBuf>,
     },
+}
+
+impl Endpoint {
+    /// The endpoint that an access file names, which was read from `file`.
+    #[must_use]
+    pub fn of(access: &Access, file: &Path) -> Self {
+        match &access.address {
+            Address::Unix { path } => Self::Unix { path: path.clone(), token: None },
+            Address::Tls { ca_pem, token, .. } => Self::Tls {
+                url: format!("https://{}", access.address),
+                ca_pem: ca_pem.clone(),
+                server_name: Some(TLS_SERVER_NAME.to_owned()),
+                token: token.expose().to_owned(),
+                access: Some(file.to_owned()),
+            },
+        }
+    }
 }
 
 // By hand, so that a token is never printed.

@@ -9,6 +9,7 @@ use longhaul_core::endpoint::Protocol;
 use longhaul_gateway::{ModelCall, Surface};
 use serde_json::{Value, json};
 
+use super::harness::{image_part, text_part};
 use super::picture::Picture;
 
 const AUDITOR: &str = "You check whether a task on a computer is complete. You see the task and the last screenshots \
@@ -32,37 +33,28 @@ pub(crate) enum Finding {
 
 /// The call of an audit.
 pub(crate) fn call(plan: &AuditPlan, protocol: Protocol, task: &str, pictures: &[Picture]) -> ModelCall {
-    let task = format!("The task:\n\n{task}");
+    let task = text_part(protocol, &format!("The task:\n\n{task}"));
+    let images = pictures.iter().map(|picture| image_part(protocol, picture));
+    let parts: Vec<Value> = std::iter::once(task).chain(images).collect();
     let (surface, body) = match protocol {
         Protocol::Anthropic => {
-            let image = |picture: &Picture| json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": &**picture}});
-            let content: Vec<Value> =
-                std::iter::once(json!({"type": "text", "text": task})).chain(pictures.iter().map(image)).collect();
             let body = json!({
                 "model": plan.model,
                 "max_tokens": plan.max_output,
                 "system": AUDITOR,
-                "messages": [{"role": "user", "content": content}],
+                "messages": [{"role": "user", "content": parts}],
             });
             (Surface::Messages, body)
         }
         Protocol::OpenAi => {
-            let image = |picture: &Picture| {
-                let url = format!("data:image/png;base64,{picture}");
-                json!({"type": "image_url", "image_url": {"url": url}})
-            };
-            let content: Vec<Value> =
-                std::iter::once(json!({"type": "text", "text": task})).chain(pictures.iter().map(image)).collect();
             let body = json!({
                 "model": plan.model,
                 "max_completion_tokens": plan.max_output,
-                "messages": [{"role": "system", "content": AUDITOR}, {"role": "user", "content": content}],
+                "messages": [{"role": "system", "content": AUDITOR}, {"role": "user", "content": parts}],
             });
             (Surface::ChatCompletions, body)
         }
         Protocol::Gemini => {
-            let image = |picture: &Picture| json!({"inlineData": {"mimeType": "image/png", "data": &**picture}});
-            let parts: Vec<Value> = std::iter::once(json!({"text": task})).chain(pictures.iter().map(image)).collect();
             let body = json!({
                 "systemInstruction": {"parts": [{"text": AUDITOR}]},
                 "contents": [{"role": "user", "parts": parts}],

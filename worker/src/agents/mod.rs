@@ -22,7 +22,7 @@ pub(crate) mod stall;
 #[cfg(test)]
 mod tests;
 
-use longhaul_core::outcome::{EndedBy, Fault};
+use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 
 /// Why an agent gives no further answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,4 +37,9 @@ impl From<Fault> for AgentEnd {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }
+}
+
+/// The agent failed, and its episode with it.
+pub(crate) const fn crashed(message: String) -> Fault {
+    Fault { class: FaultClass::AgentCrashed, message, log_tail: None }
 }

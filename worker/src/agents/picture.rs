@@ -8,6 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use longhaul_core::agent::ImageSize;
 
 use super::place::Region;
+use crate::screen::write_png;
 
 /// The base64 of a PNG.
 pub(crate) type Picture = Arc<str>;
@@ -97,14 +98,7 @@ fn decode(png: &[u8]) -> Result<Pixels, PictureError> {
 fn write(pixels: &Pixels) -> Result<Vec<u8>, PictureError> {
     let side = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let mut out = Vec::with_capacity(256 * 1024);
-    let mut encoder = png::Encoder::new(&mut out, side(pixels.width), side(pixels.height));
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    encoder.set_deflate_compression(png::DeflateCompression::Level(1));
-    encoder.set_filter(png::Filter::Up);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(&pixels.rgb)?;
-    writer.finish()?;
+    write_png(&mut out, &pixels.rgb, side(pixels.width), side(pixels.height))?;
     Ok(out)
 }
 

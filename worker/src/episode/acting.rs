@@ -111,15 +111,15 @@ impl Acting<'_> {
         let mut audits = 0;
         loop {
             let acted = clock.acted();
+            let calls = caller.map(Caller::totals).unwrap_or_default();
             self.known.note(|notes| {
                 notes.acting_time = acted;
                 notes.stalls = stalls.notes();
                 notes.audits = audits;
-                notes.calls = caller.map(Caller::totals).unwrap_or_default();
+                notes.calls = calls;
             });
-            let tokens = caller.map(|caller| caller.totals().usage.tokens()).unwrap_or_default();
             let steps = recorder.answers();
-            if let Some(ended_by) = budget.exhausted(steps, acted, tokens) {
+            if let Some(ended_by) = budget.exhausted(steps, acted, calls.usage.tokens()) {
                 return Ok(ended_by);
             }
             // Nothing is asked of the agent without a lease that holds now.

@@ -11,11 +11,11 @@ use longhaul_core::step::{ActionOutcome, Screenshot};
 use serde_json::json;
 
 use super::fault;
-use crate::agents::AgentEnd;
 use crate::agents::caller::{Caller, end_of};
 use crate::agents::conversation::{Conversation, Seen, Turn};
 use crate::agents::external::{External, Launch, Left, Task, launch, told_endpoints};
 use crate::agents::picture::{self, Pictures, Wish};
+use crate::agents::{AgentEnd, crashed};
 use crate::sandbox::Sandbox;
 use crate::screen::Frame;
 use crate::session::actor::Shared;
@@ -195,8 +195,4 @@ async fn start_external(agent: &ExternalAgent, starting: &Starting<'_>) -> Resul
         keep: starting.keep,
     })
     .await
-}
-
-const fn crashed(message: String) -> Fault {
-    fault(FaultClass::AgentCrashed, message)
 }

@@ -35,28 +35,11 @@ pub(super) fn check(env: &EnvPlan, kind: LayerKind, key: Digest, content: Option
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::plan::{HookPolicy, Resources};
-
     use super::*;
+    use crate::testing::plans;
 
     fn env(pins: Vec<LayerPin>) -> EnvPlan {
-        EnvPlan {
-            name: "calc_env".to_owned(),
-            id: "calc".to_owned(),
-            resources: Resources { cpu_millis: 1000, memory_mib: 1024, gpus: 0 },
-            width: 800,
-            height: 600,
-            net: false,
-            mounts: Vec::new(),
-            tasks_target: None,
-            accounts: Vec::new(),
-            pre_start: Some("install".to_owned()),
-            post_start: None,
-            reset: None,
-            files: Digest::of(b"files"),
-            hook_policy: HookPolicy::Strict,
-            pins,
-        }
+        EnvPlan { pins, ..plans::env(Digest::of(b"files")) }
     }
 
     fn says(kind: LayerKind, key: Digest, content: Option<Digest>) -> String {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::agent::AgentPlan;
-use longhaul_core::call::{CallTotals, PurseKind};
+use longhaul_core::call::PurseKind;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::plan::EpisodePlan;
 use longhaul_core::purse::PurseState;
@@ -122,9 +122,6 @@ pub(crate) fn open_account(
         capped: !attempt.uncapped,
         bank: Arc::new(AttemptBank { desk: shared.escrow.clone(), lease: attempt.lease }),
         journal: Arc::new(AttemptJournal { outbox: Arc::clone(&attempt.outbox), gate: Arc::clone(&attempt.gate) }),
-        first_call: attempt.outbox.calls(),
-        totals: CallTotals::default(),
-        purses: Vec::new(),
         max_tokens: episode.budget.max_tokens,
         token: token.clone(),
     }));

@@ -31,4 +31,5 @@ pub use client::{Frame, Performed, Screen, Stepped};
 pub use display::Works;
 pub use error::{InputError, ScreenError};
 pub use handle::ScreenHandle;
+pub(crate) use pixels::write_png;
 pub use rest::{Rest, RestRule};

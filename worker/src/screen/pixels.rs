@@ -20,11 +20,6 @@ pub(super) struct Pointer {
 }
 
 /// Encodes a frame of BGRX pixels as a PNG.
-///
-/// The setting is the choice of a measurement (docs/performance.md): on screens of
-/// programs the lowest level of the usual compression with the plain `Up` filter takes half
-/// the time of the encoder's own `Fast` setting, which tries five filters for each row, and
-/// half the bytes; the next level takes three times as long.
 pub(super) fn encode(
     bgrx: &[u8],
     width: u16,
@@ -37,12 +32,18 @@ pub(super) fn encode(
         draw(pointer, &mut rgb, usize::from(width), usize::from(height));
     }
     let mut out = Vec::with_capacity(512 * 1024);
-    write_png(&mut out, &rgb, width, height)?;
+    write_png(&mut out, &rgb, width.into(), height.into())?;
     Ok(out)
 }
 
-fn write_png(out: &mut impl Write, rgb: &[u8], width: u16, height: u16) -> Result<(), png::EncodingError> {
-    let mut encoder = png::Encoder::new(out, u32::from(width), u32::from(height));
+/// Writes pixels, three bytes each, as a PNG.
+///
+/// The setting is the choice of a measurement (docs/performance.md): on screens of
+/// programs the lowest level of the usual compression with the plain `Up` filter takes half
+/// the time of the encoder's own `Fast` setting, which tries five filters for each row, and
+/// half the bytes; the next level takes three times as long.
+pub(crate) fn write_png(out: &mut impl Write, rgb: &[u8], width: u32, height: u32) -> Result<(), png::EncodingError> {
+    let mut encoder = png::Encoder::new(out, width, height);
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_deflate_compression(png::DeflateCompression::Level(1));

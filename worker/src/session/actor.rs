@@ -19,8 +19,8 @@ use tokio_util::task::TaskTracker;
 use super::desk::LayerDesk;
 use super::dial::{self, LinkEvent, Welcomed};
 use super::escrow::EscrowDesk;
-use super::{HEARTBEAT, Introduction, REDIAL, Transport, Uplink, transport, up};
-use crate::backoff;
+use super::{GOODBYE_LIMIT, HEARTBEAT, Introduction, REDIAL, Transport, Uplink, transport, up};
+use crate::backoff::Backoff;
 use crate::blobs::{BlobCache, BlobClient};
 use crate::carry::Carrier;
 use crate::config::{Endpoint, WorkerConfig};
@@ -37,9 +37,6 @@ use crate::spool::{Meter, Outbox};
 
 /// How soon a heartbeat follows the last word on an attempt's money when the worker leaves.
 const LAST_WORD_WAIT: Duration = Duration::from_millis(200);
-
-/// How long the coordinator gets to hear the goodbye.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
 
 /// An attempt with a lease.
 struct Live {
@@ -98,7 +95,7 @@ struct Actor {
     generation: u64,
     dialling: Option<AbortHandle>,
     redial_at: Option<Instant>,
-    redial_wait: Duration,
+    redial_waits: Backoff,
     events: mpsc::Sender<(u64, LinkEvent)>,
     delivered: mpsc::Sender<LeaseRef>,
     episodes: JoinSet<LeaseRef>,
@@ -154,7 +151,7 @@ pub(crate) async fn run(
         generation: 0,
         dialling: None,
         redial_at: Some(Instant::now()),
-        redial_wait: REDIAL.0,
+        redial_waits: REDIAL,
         events,
         delivered,
         episodes: JoinSet::new(),
@@ -338,14 +335,13 @@ impl Actor {
         self.generation += 1;
         self.session = None;
         self.link.send_replace(None);
-        self.redial_at = Some(Instant::now() + self.redial_wait.mul_f64(0.5 + backoff::chance() / 2.0));
-        self.redial_wait = (self.redial_wait * 2).min(REDIAL.1);
+        self.redial_at = Some(Instant::now() + self.redial_waits.next_wait());
     }
 
     fn on_welcome(&mut self, welcomed: Welcomed) {
         let Welcomed { welcome, hello_sent, uplink, urgent } = welcomed;
         tracing::info!(endpoint = %self.endpoint, version = welcome.coordinator_version, "session stands");
-        self.redial_wait = REDIAL.0;
+        self.redial_waits.reset();
         let ttl = Duration::from_millis(welcome.lease_ttl_millis);
         let heartbeat = match welcome.heartbeat_millis {
             0 => HEARTBEAT,

@@ -1,11 +1,6 @@
 //! Claims of layers: asked of the coordinator, one attempt of this worker at a time for each
-//! layer, and asked again when a session is lost with a claim open.
-//!
-//! Reports have no answer of their own, and a session may be lost with one on its way. But a
-//! coordinator hears one session's messages in their order, and answers a heartbeat only after
-//! what it heard before is durable: so a report is kept until a heartbeat that was sent after it,
-//! in the same session, is answered, and is sent again in every session until then. The
-//! coordinator takes a repeated one for no news.
+//! layer, and asked again when a session is lost with a claim open. Reports are repeated until
+//! they were heard ([`super::hearing`]).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +12,7 @@ use longhaul_proto::v1;
 use longhaul_proto::{convert, v1::from_worker::Message};
 use tokio::sync::{OwnedMutexGuard, watch};
 
+use super::hearing::Hearing;
 use super::{Link, Uplink, connected, up};
 
 /// What the coordinator says to a claim.
@@ -44,10 +40,7 @@ struct Key {
 #[derive(Debug)]
 struct Report {
     result: v1::LayerResult,
-    /// The session that it was last handed to.
-    handed: Option<u64>,
-    /// The heartbeat of that session whose answer says that it was heard.
-    heard_by: Option<u64>,
+    hearing: Hearing,
 }
 
 /// The claims of one worker.
@@ -106,7 +99,7 @@ impl LayerDesk {
     /// Reports a layer that was found, was built, or could not be: now if there is a session,
     /// and in every further one until it was heard.
     pub(crate) fn report(&self, key: Digest, result: v1::LayerResult) {
-        self.keys().entry(key).or_default().report = Some(Report { result, handed: None, heard_by: None });
+        self.keys().entry(key).or_default().report = Some(Report { result, hearing: Hearing::default() });
         self.hand_over();
     }
 
@@ -115,10 +108,10 @@ impl LayerDesk {
     pub(crate) fn hand_over(&self) {
         let Some(uplink) = self.link.borrow().clone() else { return };
         for report in self.keys().values_mut().filter_map(|key| key.report.as_mut()) {
-            if report.handed != Some(uplink.generation)
+            if report.hearing.is_due(&uplink)
                 && uplink.bulk.try_send(up(Message::LayerResult(report.result.clone()))).is_ok()
             {
-                (report.handed, report.heard_by) = (Some(uplink.generation), None);
+                report.hearing.handed(&uplink);
             }
         }
     }
@@ -127,13 +120,11 @@ impl LayerDesk {
     pub(crate) fn before_heartbeat(&self, sequence: u64) {
         self.hand_over();
         let Some(uplink) = self.link.borrow().clone() else { return };
-        if uplink.bulk.capacity() < uplink.bulk.max_capacity() {
+        if !uplink.is_drained() {
             return;
         }
         for report in self.keys().values_mut().filter_map(|key| key.report.as_mut()) {
-            if report.handed == Some(uplink.generation) {
-                report.heard_by.get_or_insert(sequence);
-            }
+            report.hearing.before_heartbeat(&uplink, sequence);
         }
     }
 
@@ -141,10 +132,7 @@ impl LayerDesk {
     pub(crate) fn heartbeat_answered(&self, sequence: u64) {
         let Some(uplink) = self.link.borrow().clone() else { return };
         for key in self.keys().values_mut() {
-            let heard = |report: &Report| {
-                report.handed == Some(uplink.generation) && report.heard_by.is_some_and(|by| by <= sequence)
-            };
-            if key.report.as_ref().is_some_and(heard) {
+            if key.report.as_ref().is_some_and(|report| report.hearing.is_heard(&uplink, sequence)) {
                 key.report = None;
             }
         }

@@ -3,10 +3,8 @@
 //!
 //! Every message carries sums since the attempt began, so that one that comes twice, late or not
 //! at all does no harm. A question is repeated in every session until it is answered. A report
-//! is kept until it was heard, which is known as for a layer's ([`super::desk`]): when a
-//! heartbeat that was sent after it in the same session is answered. Reports of what calls
-//! have cost wait for the next heartbeat; money that is given back is told at once, since
-//! others may wait for it.
+//! is kept until it was heard ([`super::hearing`]). Reports of what calls have cost wait for the
+//! next heartbeat; money that is given back is told at once, since others may wait for it.
 //!
 //! A question that was withdrawn may be answered all the same. What is granted so, and not asked
 //! for again soon, is given back from here: the purse of the attempt never hears of it, and its
@@ -25,6 +23,7 @@ use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message;
 use tokio::sync::{Notify, watch};
 
+use super::hearing::Hearing;
 use super::{Link, up};
 use crate::spool::Outbox;
 
@@ -71,10 +70,7 @@ struct Question {
 struct Report {
     /// Whether it is told before the next heartbeat.
     urgent: bool,
-    /// The session that it was last handed to.
-    handed: Option<u64>,
-    /// The heartbeat of that session whose answer says that it was heard.
-    heard_by: Option<u64>,
+    hearing: Hearing,
 }
 
 impl Default for Entry {
@@ -134,7 +130,7 @@ impl Entry {
         self.state = before.max(&state);
         let urgent = self.state.returned > before.returned
             || !self.state.overspent().is_zero()
-            || self.report.as_ref().is_some_and(|report| report.urgent && report.handed.is_none());
+            || self.report.as_ref().is_some_and(|report| report.urgent && report.hearing.is_new());
         self.report = Some(Report { urgent, ..Report::default() });
     }
 }
@@ -296,13 +292,13 @@ impl EscrowDesk {
                 }
             }
             if let Some(report) = &mut entry.report
-                && report.handed != session
+                && report.hearing.is_due(&uplink)
                 && (all || report.urgent)
             {
                 let closed = entry.last_word.is_some();
                 let message = v1::EscrowReport { attempt, state: Some(convert::purse(*kind, &state)), closed };
                 if uplink.bulk.try_send(up(Message::EscrowReport(message))).is_ok() {
-                    (report.handed, report.heard_by) = (session, None);
+                    report.hearing.handed(&uplink);
                 }
             }
         }
@@ -318,13 +314,11 @@ impl EscrowDesk {
         }
         self.hand(true);
         let Some(uplink) = self.link.borrow().clone() else { return };
-        if uplink.bulk.capacity() < uplink.bulk.max_capacity() {
+        if !uplink.is_drained() {
             return;
         }
         for report in self.entries().values_mut().filter_map(|entry| entry.report.as_mut()) {
-            if report.handed == Some(uplink.generation) {
-                report.heard_by.get_or_insert(sequence);
-            }
+            report.hearing.before_heartbeat(&uplink, sequence);
         }
     }
 
@@ -335,10 +329,7 @@ impl EscrowDesk {
         {
             let mut entries = self.entries();
             for ((lease, _), entry) in entries.iter_mut() {
-                let known = |report: &Report| {
-                    report.handed == Some(uplink.generation) && report.heard_by.is_some_and(|by| by <= sequence)
-                };
-                if entry.report.as_ref().is_some_and(known) {
+                if entry.report.as_ref().is_some_and(|report| report.hearing.is_heard(&uplink, sequence)) {
                     entry.report = None;
                     if let Some(outbox) = entry.last_word.take() {
                         heard.push((*lease, outbox));

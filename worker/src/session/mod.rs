@@ -6,6 +6,7 @@ pub(crate) mod delivery;
 pub(crate) mod desk;
 pub(crate) mod dial;
 pub(crate) mod escrow;
+mod hearing;
 pub(crate) mod prepare;
 
 use std::io;
@@ -24,6 +25,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
+use crate::backoff::Backoff;
 use crate::config::{Endpoint, WorkerConfig};
 use crate::error::WorkerError;
 use crate::guard::NodeCapacity;
@@ -34,8 +36,11 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Until the coordinator says otherwise.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The first and the longest wait before the coordinator is dialled again.
-pub(crate) const REDIAL: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(10));
+/// The waits before the coordinator is dialled again.
+pub(crate) const REDIAL: Backoff = Backoff::between(Duration::from_millis(300), Duration::from_secs(10));
+
+/// How long the coordinator gets to hear the goodbye.
+pub(crate) const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
 
 /// What a worker says when it says hello.
 pub(crate) struct Introduction<'a> {
@@ -175,6 +180,13 @@ pub(crate) struct Uplink {
     pub(crate) generation: u64,
     /// Steps, logs, ends, claims: everything but heartbeats, which have a way of their own.
     pub(crate) bulk: mpsc::Sender<v1::FromWorker>,
+}
+
+impl Uplink {
+    /// Whether all that was handed to it is on its way.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.bulk.capacity() == self.bulk.max_capacity()
+    }
 }
 
 /// The session there is now, if there is one.

@@ -11,15 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::dial::{self, LinkEvent};
-use super::{HEARTBEAT, Introduction, REDIAL, transport, up};
-use crate::backoff;
+use super::{GOODBYE_LIMIT, HEARTBEAT, Introduction, REDIAL, transport, up};
+use crate::backoff::Backoff;
 use crate::config::{Endpoint, WorkerConfig};
 use crate::error::WorkerError;
 use crate::guard::Node;
 use crate::shutdown::{Shutdown, Urgency};
-
-/// How long the coordinator gets to hear the goodbye.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(3);
 
 /// What became of the time before a worker is ready.
 #[derive(Debug)]
@@ -88,7 +85,7 @@ struct Session {
     /// The way up, with all that keeps the session open.
     open: Option<Box<dial::Welcomed>>,
     wake_at: Instant,
-    redial_wait: Duration,
+    redial_waits: Backoff,
     heartbeat: Duration,
     sequence: u64,
 }
@@ -105,7 +102,7 @@ impl Session {
             task: None,
             open: None,
             wake_at: Instant::now(),
-            redial_wait: REDIAL.0,
+            redial_waits: REDIAL,
             heartbeat: HEARTBEAT,
             sequence: 0,
         }
@@ -153,7 +150,7 @@ impl Session {
                 if welcomed.welcome.heartbeat_millis > 0 {
                     self.heartbeat = Duration::from_millis(welcomed.welcome.heartbeat_millis);
                 }
-                self.redial_wait = REDIAL.0;
+                self.redial_waits.reset();
                 self.wake_at = Instant::now() + self.heartbeat;
                 self.open = Some(welcomed);
                 Event::Nothing
@@ -166,8 +163,7 @@ impl Session {
             LinkEvent::Lost(reason) => {
                 tracing::warn!(reason, "no session with the coordinator");
                 self.hang_up();
-                self.wake_at = Instant::now() + self.redial_wait.mul_f64(0.5 + backoff::chance() / 2.0);
-                self.redial_wait = (self.redial_wait * 2).min(REDIAL.1);
+                self.wake_at = Instant::now() + self.redial_waits.next_wait();
                 Event::Nothing
             }
             LinkEvent::Refused(reason) => Event::Refused(reason),

@@ -8,22 +8,19 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longhaul_core::agent::AgentPlan;
-use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, FaultClass};
-use longhaul_core::plan::{
-    EnvPlan, EpisodePlan, HookPolicy, LayerKind, LayerPin, Resources, Scoring, TaskPlan, Tree, TreeEntry, TreeNode,
-};
-use longhaul_core::time::{Millis, Timestamp};
+use longhaul_core::plan::{EnvPlan, LayerKind, LayerPin, Scoring, TaskPlan, Tree, TreeEntry, TreeNode};
+use longhaul_core::time::Timestamp;
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
-use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::spool::{AttemptSpool, Meter, Record};
 use crate::testing::coordinator::Coordinator;
+use crate::testing::plans;
 use crate::testing::sandbox::{FolderDriver, World};
 use crate::{Endpoint, NodeLimits, Shutdown, ShutdownTrigger, WorkerConfig, WorkerError, run_with};
 
@@ -86,47 +83,21 @@ impl Scene {
         let files =
             coordinator.put_json(&Tree { entries: vec![entry("setup.sh", b"x"), entry("verifier.py", verifier)] });
         let env = coordinator.put_json(&EnvPlan {
-            name: "some_env".to_owned(),
-            id: "some_env@1".to_owned(),
-            resources: Resources { cpu_millis: 1000, memory_mib: 1000, gpus: 0 },
-            width: 4,
-            height: 3,
-            net: false,
-            mounts: Vec::new(),
             tasks_target: Some("/workspace/tasks".to_owned()),
-            accounts: Vec::new(),
             pre_start: Some("install".to_owned()),
             post_start: Some("configure".to_owned()),
             reset: Some("reset".to_owned()),
-            files: coordinator.put_json(&Tree::default()),
-            hook_policy: HookPolicy::Strict,
             pins,
+            ..plans::env(coordinator.put_json(&Tree::default()))
         });
         let task = coordinator.put_json(&TaskPlan {
-            name: "some_env/some_task".parse().unwrap(),
-            id: "some_task@1".to_owned(),
-            description: "do it".to_owned(),
-            env,
-            files,
             pre_task: Some("setup".to_owned()),
-            init_script: None,
             post_task: Some("export".to_owned()),
-            hook_time: Millis(10_000),
-            export_settle: Millis(0),
             scoring: Scoring::Program { file: "verifier.py".to_owned(), function: "verify".to_owned() },
-            metadata: json!({}),
-            spec: json!({}),
+            ..plans::task(env, files)
         });
-        coordinator.put_json(&EpisodePlan {
-            task,
-            agent: AgentPlan::Scripted { script: coordinator.put(script.as_bytes()) },
-            sample: 0,
-            budget: EpisodeBudget::of(1000, Millis(3_600_000)),
-            seed: 5,
-            gateway: None,
-            audit: None,
-            stall: StallPolicy::default(),
-        })
+        let agent = AgentPlan::Scripted { script: coordinator.put(script.as_bytes()) };
+        coordinator.put_json(&plans::episode(task, agent))
     }
 
     async fn lease(&self, lease: LeaseRef, plan: Digest) {

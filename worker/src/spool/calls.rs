@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     fn blob(text: &str) -> Blob {
-        Blob { digest: Digest::of(text.as_bytes()), bytes: text.as_bytes().to_vec() }
+        Blob { digest: Digest::of(text.as_bytes()), bytes: text.to_owned().into() }
     }
 
     fn open(number: u32, bound: u64) -> OpenCall {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::outcome::Verdict;
-use longhaul_core::plan::{HookPolicy, Resources};
-use longhaul_core::time::Millis;
 
 use super::*;
 use crate::blobs::BlobCache;
+use crate::testing::plans;
 use crate::testing::sandbox::{FolderDriver, FolderSandbox, World};
 
 struct Bench {
@@ -68,37 +67,11 @@ impl Bench {
 
 fn plans() -> (TaskPlan, EnvPlan) {
     let task = TaskPlan {
-        name: "some_env/some_task".parse().unwrap(),
-        id: "some_task@1".to_owned(),
-        description: "do it".to_owned(),
-        env: Digest::of(b"env"),
-        files: Digest::of(b"files"),
-        pre_task: None,
-        init_script: None,
-        post_task: None,
-        hook_time: Millis(1000),
-        export_settle: Millis(0),
-        scoring: longhaul_core::plan::Scoring::None { reason: String::new() },
         metadata: json!({"expected": 7}),
         spec: json!({"id": "some_task@1"}),
+        ..plans::task(Digest::of(b"env"), Digest::of(b"files"))
     };
-    let env = EnvPlan {
-        name: "some_env".to_owned(),
-        id: "some_env@1".to_owned(),
-        resources: Resources { cpu_millis: 1000, memory_mib: 1000, gpus: 0 },
-        width: 4,
-        height: 3,
-        net: false,
-        mounts: Vec::new(),
-        tasks_target: None,
-        accounts: Vec::new(),
-        pre_start: None,
-        post_start: None,
-        reset: None,
-        files: Digest::of(b"env files"),
-        hook_policy: HookPolicy::Strict,
-        pins: Vec::new(),
-    };
+    let env = plans::env(Digest::of(b"env files"));
     (task, env)
 }
 

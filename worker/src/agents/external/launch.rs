@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 
 use super::PYTHON;
 use super::talk::{Left, Shown, Talk, Task};
-use crate::agents::AgentEnd;
 use crate::agents::caller::Caller;
 use crate::agents::conversation::Turn;
+use crate::agents::{AgentEnd, crashed};
 use crate::blobs::{BlobClient, BlobError, link_view};
 use crate::episode::blob_fault;
 use crate::guard::watch_memory;
@@ -429,10 +429,6 @@ impl Folders {
 
 fn open_to_all(path: &Path, mode: u32) -> Result<(), Fault> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| disk(path, &error))
-}
-
-const fn crashed(message: String) -> Fault {
-    Fault { class: FaultClass::AgentCrashed, message, log_tail: None }
 }
 
 fn disk(path: &Path, error: &std::io::Error) -> Fault {

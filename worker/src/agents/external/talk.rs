@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_core::agent::Answer;
 use longhaul_core::budget::EpisodeBudget;
-use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
+use longhaul_core::outcome::{EndedBy, Fault};
 use longhaul_core::step::{ActionOutcome, Screenshot};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, WriteHalf}
 
 use super::lines::{Line, Lines, MOST_LINE};
 use crate::agents::conversation::{MOST_ACTIONS, Turn};
+use crate::agents::crashed;
 
 /// The version of the protocol.
 pub(crate) const PROTOCOL: u32 = 1;
@@ -185,10 +186,6 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
             Err(_) => Err(crashed("the agent does not read what it is told".to_owned())),
         }
     }
-}
-
-fn crashed(message: String) -> Fault {
-    Fault { class: FaultClass::AgentCrashed, message, log_tail: None }
 }
 
 /// A line as an answer, or what is wrong with it.

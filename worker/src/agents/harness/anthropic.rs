@@ -241,10 +241,7 @@ impl Harness for Anthropic {
         if ask == Ask::Summary {
             body["tool_choice"] = json!({"type": "none"});
         }
-        match body {
-            Value::Object(body) => self.setting.with_parameters(body),
-            other => other,
-        }
+        self.setting.with_parameters(body)
     }
 
     fn read(&self, body: &Value) -> Reading {
@@ -303,11 +300,11 @@ fn held(args: Args<'_>, actions: Vec<Value>) -> Result<Vec<Value>, String> {
     Ok(gesture::with_keys(&args.keys(&["text"])?, actions))
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn image(picture: &Picture) -> Value {
+pub(super) fn image(picture: &Picture) -> Value {
     json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": &**picture}})
 }
 

@@ -8,15 +8,11 @@
 use longhaul_gateway::Surface;
 use serde_json::{Map, Value, json};
 
-use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, joined, result_text, tokens, words};
+use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, UNATTENDED, joined, result_text, tokens, words};
 use crate::agents::gesture::{self, Args, Button};
 use crate::agents::history::{Exchange, History, LEFT_OUT};
 use crate::agents::picture::Picture;
 use crate::agents::place::Grid;
-
-const OWN_WORDS: &str = "You operate a Linux desktop to do a task. After each of your turns you see the screen as it \
-     is then. Go on until the task is done and check the result on the screen; then answer in words, without a call. \
-     Nobody answers questions, and nothing needs to be confirmed.";
 
 const DESKTOP: &str = "ENVIRONMENT_DESKTOP";
 const BROWSER: &str = "ENVIRONMENT_BROWSER";
@@ -55,7 +51,7 @@ impl Gemini {
     fn given(&self, history: &History, exchange: &Exchange, is_first: bool, words: Vec<String>) -> Vec<Value> {
         let mut parts = Vec::new();
         if is_first {
-            parts.push(json!({"text": self.setting.opening(history)}));
+            parts.push(text(&self.setting.opening(history)));
         }
         let last = exchange.results.len().saturating_sub(1);
         for (index, result) in exchange.results.iter().enumerate() {
@@ -79,13 +75,13 @@ impl Gemini {
             if index == last
                 && let Some(picture) = &exchange.picture
             {
-                response["parts"] = json!([inline(picture)]);
+                response["parts"] = json!([image(picture)]);
             }
             parts.push(json!({"functionResponse": response}));
         }
-        parts.extend(words.iter().map(|words| json!({"text": words})));
+        parts.extend(words.iter().map(|words| text(words)));
         if exchange.results.is_empty() {
-            parts.push(exchange.picture.as_ref().map_or_else(|| json!({"text": LEFT_OUT}), inline));
+            parts.push(exchange.picture.as_ref().map_or_else(|| text(LEFT_OUT), image));
         }
         parts
     }
@@ -184,16 +180,12 @@ impl Harness for Gemini {
                 contents.push(reply.kept.clone());
             }
         }
-        let body = json!({
-            "systemInstruction": {"parts": [{"text": self.setting.system(OWN_WORDS)}]},
+        self.setting.with_parameters(json!({
+            "systemInstruction": {"parts": [{"text": self.setting.system(UNATTENDED)}]},
             "contents": contents,
             "tools": [self.tool()],
             "generationConfig": {"maxOutputTokens": self.setting.max_output},
-        });
-        match body {
-            Value::Object(body) => self.setting.with_parameters(body),
-            other => other,
-        }
+        }))
     }
 
     fn read(&self, body: &Value) -> Reading {
@@ -232,7 +224,11 @@ impl Harness for Gemini {
     }
 }
 
-fn inline(picture: &Picture) -> Value {
+pub(super) fn text(text: &str) -> Value {
+    json!({"text": text})
+}
+
+pub(super) fn image(picture: &Picture) -> Value {
     json!({"inlineData": {"mimeType": "image/png", "data": &**picture}})
 }
 

@@ -12,11 +12,13 @@ mod tools;
 use std::fmt;
 
 use longhaul_core::agent::{Harness as Kind, ImageSize, ModelAgent};
+use longhaul_core::endpoint::Protocol;
 use longhaul_gateway::Surface;
 use serde_json::{Map, Value};
 
 use super::history::{CallResult, Exchange, History};
 use super::options::{self, Options};
+use super::picture::Picture;
 use super::place::{Grid, Region};
 
 /// What a harness knows of its episode.
@@ -56,6 +58,11 @@ pub(crate) const SUMMARIZE: &str = "The conversation has become long and will go
 
 /// What comes before a summary, where the conversation goes on from it.
 const FROM_NOTES: &str = "Your own notes of what was done so far:";
+
+/// What is said before the task to models that like to have things confirmed.
+const UNATTENDED: &str = "You operate a Linux desktop to do a task. After each of your turns you see the screen as it \
+     is then. Go on until the task is done and check the result on the screen; then answer in words, without a call. \
+     Nobody answers questions, and nothing needs to be confirmed.";
 
 /// A form.
 pub(crate) trait Harness: fmt::Debug + Send + Sync {
@@ -191,9 +198,29 @@ impl Setting {
     }
 
     /// A body with the parameters' fields.
-    fn with_parameters(&self, mut body: Map<String, Value>) -> Value {
-        options::merge(&mut body, &self.parameters);
-        Value::Object(body)
+    fn with_parameters(&self, mut body: Value) -> Value {
+        if let Value::Object(fields) = &mut body {
+            options::merge(fields, &self.parameters);
+        }
+        body
+    }
+}
+
+/// A text as a part of what a model is shown: over messages, chat completions, or contents.
+pub(crate) fn text_part(protocol: Protocol, text: &str) -> Value {
+    match protocol {
+        Protocol::Anthropic => anthropic::text(text),
+        Protocol::OpenAi => tools::text_part(text),
+        Protocol::Gemini => gemini::text(text),
+    }
+}
+
+/// A picture as such a part.
+pub(crate) fn image_part(protocol: Protocol, picture: &Picture) -> Value {
+    match protocol {
+        Protocol::Anthropic => anthropic::image(picture),
+        Protocol::OpenAi => tools::image_part(picture),
+        Protocol::Gemini => gemini::image(picture),
     }
 }
 

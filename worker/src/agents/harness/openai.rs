@@ -10,15 +10,11 @@
 use longhaul_gateway::Surface;
 use serde_json::{Value, json};
 
-use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, joined, result_text, tokens, words};
+use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, UNATTENDED, joined, result_text, tokens, words};
 use crate::agents::gesture::{self, Args, Button};
 use crate::agents::history::{CallResult, Exchange, History, LEFT_OUT};
 use crate::agents::picture::Picture;
 use crate::agents::place::Grid;
-
-const OWN_WORDS: &str = "You operate a Linux desktop to do a task. After each of your turns you see the screen as it \
-     is then. Go on until the task is done and check the result on the screen; then answer in words, without a call. \
-     Nobody answers questions, and nothing needs to be confirmed.";
 
 /// How long a wait is that names no time.
 const WAIT_SECONDS: f64 = 2.0;
@@ -186,7 +182,7 @@ impl Harness for OpenAi {
         }
         let mut body = json!({
             "model": self.setting.model,
-            "instructions": self.setting.system(OWN_WORDS),
+            "instructions": self.setting.system(UNATTENDED),
             "input": input,
             "tools": [self.tool()],
             "max_output_tokens": self.setting.max_output,
@@ -200,10 +196,7 @@ impl Harness for OpenAi {
         if ask == Ask::Summary {
             body["tool_choice"] = json!("none");
         }
-        match body {
-            Value::Object(body) => self.setting.with_parameters(body),
-            other => other,
-        }
+        self.setting.with_parameters(body)
     }
 
     fn read(&self, body: &Value) -> Reading {

@@ -214,10 +214,7 @@ impl Harness for Tools {
                 body["tool_choice"] = json!("none");
             }
         }
-        match body {
-            Value::Object(body) => self.setting.with_parameters(body),
-            other => other,
-        }
+        self.setting.with_parameters(body)
     }
 
     fn read(&self, body: &Value) -> Reading {
@@ -376,11 +373,11 @@ fn functions(grid: &Grid) -> Vec<Value> {
     ]
 }
 
-fn text_part(text: &str) -> Value {
+pub(super) fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-fn image_part(picture: &Picture) -> Value {
+pub(super) fn image_part(picture: &Picture) -> Value {
     json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}})
 }
 

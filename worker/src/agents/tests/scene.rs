@@ -7,22 +7,23 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_core::agent::AgentPlan;
-use longhaul_core::budget::{EpisodeBudget, StallPolicy};
+use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::call::CallRecord;
 use longhaul_core::endpoint::{EndpointPlan, GatewayPlan, Protocol, RateLimits};
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId};
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
-use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Resources, Scoring, TaskPlan, Tree};
+use longhaul_core::plan::{EpisodePlan, TaskPlan, Tree};
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::session::tests::config;
 use crate::testing::coordinator::Coordinator;
+use crate::testing::plans;
 use crate::testing::sandbox::{FolderDriver, World};
 use crate::{Endpoint, Shutdown, ShutdownTrigger, run_with};
 
@@ -147,48 +148,17 @@ impl Scene {
     ) -> Came {
         let coordinator = &self.coordinator;
         let tree = coordinator.put_json(&Tree::default());
-        let env = coordinator.put_json(&EnvPlan {
-            name: "some_env".to_owned(),
-            id: "some_env@1".to_owned(),
-            resources: Resources { cpu_millis: 1000, memory_mib: 1000, gpus: 0 },
-            width: 4,
-            height: 3,
-            net: false,
-            mounts: Vec::new(),
-            tasks_target: None,
-            accounts: Vec::new(),
-            pre_start: None,
-            post_start: None,
-            reset: None,
-            files: tree,
-            hook_policy: HookPolicy::Strict,
-            pins: Vec::new(),
-        });
+        let env = coordinator.put_json(&plans::env(tree));
         let task = coordinator.put_json(&TaskPlan {
-            name: "some_env/some_task".parse().unwrap(),
-            id: "some_task@1".to_owned(),
             description: "Make the list.".to_owned(),
-            env,
-            files: tree,
-            pre_task: None,
-            init_script: None,
             post_task: Some("export".to_owned()),
-            hook_time: Millis(10_000),
-            export_settle: Millis(0),
-            scoring: Scoring::None { reason: "a test".to_owned() },
-            metadata: json!({}),
-            spec: json!({}),
+            ..plans::task(env, tree)
         });
         let plan = GatewayPlan { endpoints, ..GatewayPlan::default() };
         let mut episode = EpisodePlan {
-            task,
-            agent,
-            sample: 0,
             budget: EpisodeBudget::of(20, Millis(600_000)),
-            seed: 5,
             gateway: Some(coordinator.put_json(&plan)),
-            audit: None,
-            stall: StallPolicy::default(),
+            ..plans::episode(task, agent)
         };
         change(&mut episode);
         let plan = coordinator.put_json(&episode);
