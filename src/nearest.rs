@@ -7,6 +7,13 @@ pub fn closest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
     ranked(word, candidates).into_iter().next()
 }
 
+/// What to say of a `word` that is none of the known ones: the one that was probably meant, or
+/// what `list` makes of all of them.
+pub(crate) fn hint(word: &str, known: &[&str], list: impl FnOnce(String) -> String) -> String {
+    let meant = closest(word, known.iter().copied());
+    meant.map_or_else(|| list(known.join(", ")), |near| format!("did you mean `{near}`?"))
+}
+
 /// The candidates that are like `word`, the most like it first.
 #[must_use]
 pub fn ranked<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -20,7 +27,7 @@ pub fn ranked<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<
 }
 
 /// How many letters differ: insertions, deletions and replacements.
-fn distance(one: &str, other: &str) -> usize {
+pub(crate) fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, a) in one.chars().enumerate() {

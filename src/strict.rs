@@ -121,12 +121,8 @@ impl<'a> Fields<'a> {
         for (key, _) in self.table {
             let name = key.get_ref().as_ref();
             if !known.contains(&name) {
-                let meant = nearest::closest(name, known.iter().copied());
-                let hint = meant.map_or_else(
-                    || format!("; known are {}", known.join(", ")),
-                    |near| format!("; did you mean `{near}`?"),
-                );
-                return Err(self.source.at(key.span().start, format!("there is no key `{name}` here{hint}")));
+                let hint = nearest::hint(name, known, |names| format!("known are {names}"));
+                return Err(self.source.at(key.span().start, format!("there is no key `{name}` here; {hint}")));
             }
         }
         Ok(())
@@ -179,17 +175,30 @@ impl<'a> Fields<'a> {
         self.text(key)?.map(|text| read(&text).map_err(|error| self.refuse_at(key, error))).transpose()
     }
 
-    /// An amount of dollars, written as a text: a float is never exact.
+    /// An amount of dollars.
     ///
     /// # Errors
     ///
     /// It is no text, or no amount.
     pub fn money(&self, key: &str) -> Result<Option<Money>, StrictError> {
+        self.dollars(key, str::parse::<Money>)
+    }
+
+    /// What is read from dollars, written as a text: a float is never exact.
+    ///
+    /// # Errors
+    ///
+    /// It is no text, or cannot be read.
+    pub fn dollars<T, E: Display>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, StrictError> {
         match self.value(key) {
             Some(DeValue::Float(_) | DeValue::Integer(_)) => {
                 self.wrong(key, "dollars as a text, exact by its digits: \"2.50\"")
             }
-            _ => self.read(key, str::parse::<Money>),
+            _ => self.read(key, read),
         }
     }
 

@@ -150,6 +150,17 @@ impl Running {
         })
     }
 
+    /// Tells it to stop, and waits for its end in order.
+    ///
+    /// # Errors
+    ///
+    /// It is gone, or ends with another code than 0.
+    pub fn stop(self) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        self.end()?.expect_code(0)?;
+        Ok(())
+    }
+
     /// Waits for its end.
     ///
     /// # Errors

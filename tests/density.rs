@@ -6,7 +6,6 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::signal::Signal;
 
 use crate::command::wait_for;
 use crate::place::Place;
@@ -113,10 +112,8 @@ pub fn hold(place: &Place, sandboxes: usize, waits: usize) -> Result<Tried> {
             *faults.entry(why).or_default() += 1;
         }
     }
-    working.signal(Signal::SIGTERM)?;
-    working.end()?.expect_code(0)?;
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    working.stop()?;
+    serving.stop()?;
     leftovers::expect_nothing(place.root(), &place.scratch())?;
     Ok(Tried { sandboxes, acted, took, census, faults, states })
 }

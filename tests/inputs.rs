@@ -6,7 +6,6 @@ use std::net::TcpListener;
 use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::Ended;
 use longhaul_tests::place::Place;
-use nix::sys::signal::Signal;
 
 /// Fails unless the message holds all of `words`.
 fn says(ended: &Ended, words: &[&str]) -> Result<()> {
@@ -135,8 +134,7 @@ fn a_store_in_use_and_a_coordinator_that_is_gone() -> Result<()> {
     let second = place.longhaul(["serve", "--store", &store]).end()?.expect_code(5)?;
     says(&second, &[&store])?;
     let access = place.access();
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    serving.stop()?;
     let ended = place.longhaul(["status", "--coordinator", &access.display().to_string()]).end()?.expect_code(6)?;
     says(&ended, &["coordinator"])?;
     // What was stored is read without it.
@@ -150,8 +148,7 @@ fn a_store_of_another_version_is_refused_and_left_as_it_is() -> Result<()> {
     let place = Place::new("other-version")?;
     let store = place.store().display().to_string();
     let serving = place.serve(&[])?;
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    serving.stop()?;
     let marker = place.store().join("format");
     let before = std::fs::read_to_string(&marker).context("a store says its format in a file")?;
     std::fs::write(&marker, before.replace(|c: char| c.is_ascii_digit(), "9"))?;

@@ -74,10 +74,8 @@ fn a_worker_that_is_killed_costs_an_attempt_and_leaves_nothing() -> Result<()> {
     let kept = kept.as_array().or_else(|| kept["steps"].as_array()).context("no steps")?.len();
     ensure!(u64::try_from(kept)? >= before, "{before} steps were acknowledged, {kept} are kept");
 
-    second.signal(Signal::SIGTERM)?;
-    second.end()?.expect_code(0)?;
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    second.stop()?;
+    serving.stop()?;
     leftovers::expect_nothing(place.root(), &place.scratch())
 }
 

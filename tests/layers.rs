@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use longhaul_tests::leftovers;
 use longhaul_tests::place::Place;
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const TASK: [&str; 3] = ["--task", "mousepad_env/change_setting", "--agent=idle"];
@@ -113,11 +112,9 @@ fn nodes_without_a_folder_in_common_build_a_layer_once() -> Result<()> {
         let built = place.hooks_of_latest()?;
         ensure!(built.iter().any(|hook| hook.contains("install")) == builds, "node {node} built {built:#?}");
         ensure!(manifest(Path::new(&layers), "install").is_ok(), "node {node} has no install layer of its own");
-        worker.signal(Signal::SIGTERM)?;
-        worker.end()?.expect_code(0)?;
+        worker.stop()?;
     }
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    serving.stop()?;
     for node in ["one", "two"] {
         leftovers::expect_nothing(place.root(), &place.path(&format!("scratch-{node}")))?;
     }

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::wait_for;
 use longhaul_tests::leftovers;
 use longhaul_tests::place::Place;
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 /// The states of a run's episodes, as `agent task: state`.
@@ -187,9 +186,7 @@ fn a_worker_whose_program_is_replaced_goes_on_with_what_it_was_started_from() ->
     let episode = place.show("latest/0")?;
     ensure!(episode["episode"]["state"] == "failed" && episode["episode"]["attempts"] == 1, "{episode:#}");
 
-    working.signal(Signal::SIGTERM)?;
-    working.end()?.expect_code(0)?;
-    serving.signal(Signal::SIGTERM)?;
-    serving.end()?.expect_code(0)?;
+    working.stop()?;
+    serving.stop()?;
     leftovers::expect_nothing(place.root(), &place.scratch())
 }

@@ -64,9 +64,7 @@ impl Preset {
     pub fn parse(word: &str) -> Result<Self, String> {
         let known = Self::ALL.map(Self::name);
         Self::ALL.into_iter().find(|preset| preset.name() == word).ok_or_else(|| {
-            let meant = crate::nearest::closest(word, known.into_iter());
-            let hint = meant
-                .map_or_else(|| format!("there are {}", known.join(", ")), |near| format!("did you mean `{near}`?"));
+            let hint = crate::nearest::hint(word, &known, |names| format!("there are {names}"));
             format!("there is no preset `{word}`: {hint}")
         })
     }

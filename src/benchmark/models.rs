@@ -2,6 +2,7 @@
 //! whether a single call fits into them.
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 
 use longhaul_core::agent::AuditPlan;
 use longhaul_core::budget::{RunBudgets, StallPolicy};
@@ -61,11 +62,8 @@ impl Caps {
     /// A name is no agent's.
     pub fn of(&self, agents: &[Agent]) -> Result<RunBudgets, ModelError> {
         if let Some(name) = self.agents.keys().find(|name| agents.iter().all(|agent| agent.name() != name.as_str())) {
-            let names = || agents.iter().map(Agent::name);
-            let meant = nearest::closest(name, names());
-            let hint =
-                meant.map_or_else(|| names().collect::<Vec<_>>().join(", "), |near| format!("did you mean `{near}`?"));
-            return Err(ModelError::NoAgent { name: name.clone(), hint });
+            let names: Vec<&str> = agents.iter().map(Agent::name).collect();
+            return Err(ModelError::NoAgent { name: name.clone(), hint: nearest::hint(name, &names, identity) });
         }
         let of = |agent: &Agent| self.agents.get(agent.name()).copied().unwrap_or(self.each_agent);
         let mut caps: Vec<Option<Money>> = agents.iter().map(of).collect();
@@ -132,7 +130,7 @@ struct User<'a> {
     call: Option<(&'a str, u64)>,
     screenshot: (u32, u32),
     /// The agent whose cap holds, if it is an agent.
-    agent: Option<usize>,
+    agent: Option<u32>,
 }
 
 /// The endpoints and prices that workers need, if anything calls a model, with what a person
@@ -164,8 +162,9 @@ pub fn gateway(
         let caps = caps(user, agents, terms, limits);
         let Some((model, output)) = user.call else {
             // What it will ask for is not known: the gateway refuses what has no price.
-            let rows: Vec<ModelPrice> = prices.of_vendor(vendor).map(|row| row.price.clone()).collect();
-            rows.into_iter().for_each(|row| keep(&mut plan.prices, row));
+            for row in prices.of_vendor(vendor) {
+                keep(&mut plan.prices, row.price.clone());
+            }
             continue;
         };
         match prices.find(vendor, model) {
@@ -202,7 +201,7 @@ fn keep(rows: &mut Vec<ModelPrice>, row: ModelPrice) {
 
 fn users<'a>(agents: &'a [Agent], audit: Option<&'a AuditPlan>) -> Vec<User<'a>> {
     let mut users = Vec::new();
-    for (index, agent) in agents.iter().enumerate() {
+    for (index, agent) in (0_u32..).zip(agents) {
         let who = format!("the agent `{}`", agent.name());
         match agent {
             Agent::Idle | Agent::Scripted { .. } => {}
@@ -238,10 +237,9 @@ fn caps(user: &User<'_>, agents: &[Agent], terms: &ModelTerms, limits: &Limits) 
     if let Some(cap) = limits.cost {
         caps.push(("the budget of an episode".to_owned(), cap));
     }
-    for (index, agent) in agents.iter().enumerate() {
-        let of = u32::try_from(index).ok().and_then(|index| terms.budgets.agent(index));
+    for (index, agent) in (0_u32..).zip(agents) {
         // An audit is paid by whichever agent's episode it is of.
-        if let Some(cap) = of.filter(|_| user.agent.is_none_or(|agent| agent == index)) {
+        if let Some(cap) = terms.budgets.agent(index).filter(|_| user.agent.is_none_or(|agent| agent == index)) {
             caps.push((format!("the budget of the agent `{}`", agent.name()), cap));
         }
     }

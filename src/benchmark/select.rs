@@ -8,6 +8,7 @@ use longhaul_core::ids::TaskName;
 
 use super::quarantine::Quarantine;
 use super::read::{Benchmark, Env, Task};
+use crate::nearest::distance;
 
 /// Which tasks are wanted; what is empty does not narrow.
 #[derive(Clone, Debug, Default)]
@@ -341,30 +342,12 @@ fn splits(benchmark: &Benchmark) -> String {
 
 /// The known names that are nearest to a mistyped one, if any is near.
 fn near<'a>(wanted: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let wanted: Vec<char> = wanted.chars().collect();
+    let letters = wanted.chars().count();
     let candidates: BTreeSet<(usize, &str)> = known
-        .filter(|name| name.len().abs_diff(wanted.len()) <= 4)
-        .map(|name| (distance(&wanted, name), name))
-        .filter(|(distance, _)| *distance <= 1 + wanted.len() / 5)
+        .filter(|name| name.len().abs_diff(letters) <= 4)
+        .map(|name| (distance(wanted, name), name))
+        .filter(|(distance, _)| *distance <= 1 + letters / 5)
         .collect();
     let names: Vec<_> = candidates.iter().take(NAMES_SHOWN).map(|(_, name)| format!("`{name}`")).collect();
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
-}
-
-/// How many letters must change to make one name of the other.
-fn distance(wanted: &[char], name: &str) -> usize {
-    let mut row: Vec<usize> = (0..=wanted.len()).collect();
-    for (at, letter) in name.chars().enumerate() {
-        let mut diagonal = at;
-        if let Some(first) = row.first_mut() {
-            *first = at + 1;
-        }
-        for (index, other) in wanted.iter().enumerate() {
-            let above = row[index + 1];
-            let replaced = diagonal + usize::from(*other != letter);
-            row[index + 1] = replaced.min(above + 1).min(row[index] + 1);
-            diagonal = above;
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }

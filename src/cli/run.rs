@@ -134,7 +134,7 @@ pub struct SpendingArgs {
     /// The most dollars that judging may spend.
     #[arg(long, value_name = "DOLLARS", value_parser = cap)]
     pub judge_budget: Option<Cap>,
-    /// The most tokens of all model calls of an episode, input and output.
+    /// The most tokens of all model calls of an attempt, input and output.
     #[arg(long, value_name = "N", value_parser = token_cap)]
     pub max_tokens: Option<TokenCap>,
     /// Gives an answer less room than it asks for, if only that fits the budget; the step says so.

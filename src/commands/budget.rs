@@ -1,7 +1,6 @@
 //! `longhaul budget`: what a run may spend and has spent, and more of it.
 
 use clap::{Args, Subcommand};
-use longhaul_coordinator::Coordinator;
 use longhaul_core::money::Money;
 use longhaul_proto::v1;
 use serde_json::{Value, json};
@@ -98,36 +97,16 @@ pub async fn budget(args: BudgetArgs, settings: &Settings) -> Result<(), CliErro
             };
             let request =
                 v1::RaiseBudgetRequest { run_id: run.run_id, scope, cap_nanos: to.nanos(), by: cancel::who() };
-            let budget = raise(source, request.clone(), settings).await?;
+            let raised = serve::ordered(source, settings, async |client: &Client| raise(client, request.clone()).await);
+            let budget = raised.await?;
             output::note(&output::escape(&format!("the budget of {} is {to} now", request.scope)));
             output::data(&budget_text(&request.run_id, &budget, output::stdout_colours())).map_err(CliError::Output)
         }
     }
 }
 
-/// Raises it. A store that no coordinator has open gets one for as long as that takes.
-async fn raise(
-    source: Source,
-    request: v1::RaiseBudgetRequest,
-    settings: &Settings,
-) -> Result<v1::ShowBudgetResponse, CliError> {
-    match source {
-        Source::Live(client) => order(&client, request).await,
-        Source::Stored(reader) => {
-            let config = serve::config(Some(reader.path()), None, settings)?;
-            drop(reader);
-            let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
-            let raised = match Client::open(coordinator.local_access()).await {
-                Ok(client) => order(&client, request).await,
-                Err(error) => Err(error),
-            };
-            coordinator.stop().await.map_err(CliError::Actor)?;
-            raised
-        }
-    }
-}
-
-async fn order(client: &Client, request: v1::RaiseBudgetRequest) -> Result<v1::ShowBudgetResponse, CliError> {
+/// Raises it.
+async fn raise(client: &Client, request: v1::RaiseBudgetRequest) -> Result<v1::ShowBudgetResponse, CliError> {
     let answer = client.control.clone().raise_budget(request).await.map_err(client.refused("raise the budget"))?;
     Ok(answer.into_inner())
 }

@@ -1,6 +1,5 @@
 //! `longhaul cancel`: stops a run.
 
-use longhaul_coordinator::Coordinator;
 use longhaul_proto::v1;
 
 use crate::cli::CancelArgs;
@@ -10,8 +9,7 @@ use crate::error::CliError;
 use crate::output;
 use crate::settings::Settings;
 
-/// Cancels the run that is meant. A store that no coordinator has open gets one for as long
-/// as that takes.
+/// Cancels the run that is meant.
 ///
 /// # Errors
 ///
@@ -20,21 +18,7 @@ pub async fn cancel(args: CancelArgs, settings: &Settings) -> Result<(), CliErro
     let source = Source::open(&args.source, settings).await?;
     let run = source.run(&args.run).await?;
     let id = run.run_id;
-    let open = match source {
-        Source::Live(client) => order(&client, &id).await?,
-        Source::Stored(reader) => {
-            let config = serve::config(Some(reader.path()), None, settings)?;
-            drop(reader);
-            let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
-            let open = match Client::open(coordinator.local_access()).await {
-                Ok(client) => order(&client, &id).await,
-                Err(error) => Err(error),
-            };
-            coordinator.stop().await.map_err(CliError::Actor)?;
-            open?
-        }
-    };
-    match open {
+    match serve::ordered(source, settings, async |client: &Client| order(client, &id).await).await? {
         0 => output::note(&format!("run {id} had settled already")),
         open => output::note(&format!("run {id} is cancelled: {open} episodes were open")),
     }

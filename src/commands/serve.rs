@@ -3,7 +3,7 @@
 use longhaul_coordinator::{Coordinator, Listen};
 
 use crate::cli::ServeArgs;
-use crate::client::Client;
+use crate::client::{Client, Source};
 use crate::commands::run::secrets;
 use crate::commands::slurm;
 use crate::error::CliError;
@@ -81,6 +81,33 @@ pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path
         }
     }
     coordinator.stop().await.map_err(CliError::Actor)
+}
+
+/// Gives an order to the coordinator of a source. A store that no coordinator has open gets one
+/// for as long as that takes.
+///
+/// # Errors
+///
+/// The coordinator does not start or stop, cannot be reached, or refuses.
+pub(crate) async fn ordered<T>(
+    source: Source,
+    settings: &Settings,
+    order: impl AsyncFnOnce(&Client) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    match source {
+        Source::Live(client) => order(client.as_ref()).await,
+        Source::Stored(reader) => {
+            let config = config(Some(reader.path()), None, settings)?;
+            drop(reader);
+            let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
+            let answer = match Client::open(coordinator.local_access()).await {
+                Ok(client) => order(&client).await,
+                Err(error) => Err(error),
+            };
+            coordinator.stop().await.map_err(CliError::Actor)?;
+            answer
+        }
+    }
 }
 
 /// This machine's name.

@@ -11,7 +11,7 @@ use longhaul_coordinator::pass_file;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
-use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
+use longhaul_proto::access::Access;
 use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
 use longhaul_worker::{Endpoint, NodeLimits, Prepared, Shutdown, ShutdownTrigger, WorkerConfig};
@@ -187,7 +187,7 @@ pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), CliErro
     let named = args.coordinator.ok_or_else(|| CliError::Usage("name a coordinator".to_owned()))?;
     let machine = machine(&args.place, settings).await?;
     let access = &own_access(named, machine.allocation.as_ref());
-    let endpoint = endpoint(&Access::read(access).map_err(CliError::Access)?, access);
+    let endpoint = Endpoint::of(&Access::read(access).map_err(CliError::Access)?, access);
     let mut config = config(&machine, PathBuf::new(), args.slots, settings)?;
     config.limits.gpus = args.gpus.unwrap_or(config.limits.gpus);
     config.image = if machine.has_image() {
@@ -356,19 +356,6 @@ fn limits(settings: &Settings, slots: Option<u32>, allocation: Option<&Allocatio
         disk_floor_mib: worker.disk_floor / MIB,
         spool_bytes: worker.spool_size,
         spool_steps: worker.spool_steps,
-    }
-}
-
-fn endpoint(access: &Access, file: &Path) -> Endpoint {
-    match &access.address {
-        Address::Unix { path } => Endpoint::Unix { path: path.clone(), token: None },
-        Address::Tls { ca_pem, token, .. } => Endpoint::Tls {
-            url: format!("https://{}", access.address),
-            ca_pem: ca_pem.clone(),
-            server_name: Some(TLS_SERVER_NAME.to_owned()),
-            token: token.expose().to_owned(),
-            access: Some(file.to_owned()),
-        },
     }
 }
 

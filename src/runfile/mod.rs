@@ -8,6 +8,7 @@ mod print;
 mod read;
 
 use std::collections::BTreeMap;
+use std::convert::identity;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::budget::StallPolicy;
@@ -142,8 +143,7 @@ impl AuditTerms {
                 "images" => audit.images = number,
                 other => {
                     let known = ["most", "max_output", "images"];
-                    let meant = crate::nearest::closest(other, known.into_iter());
-                    let hint = meant.map_or_else(|| known.join(", "), |near| format!("did you mean `{near}`?"));
+                    let hint = crate::nearest::hint(other, &known, identity);
                     return Err(format!("an audit has no parameter `{other}`: {hint}"));
                 }
             }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use clap::ValueEnum;
 use longhaul_core::money::Money;
+use longhaul_core::time::Millis;
 use serde_json::{Map, Value};
 
 use super::{AuditTerms, BudgetTerms, NO_CAP, RunFile, TaskTerms, show_stall};
@@ -116,7 +117,7 @@ fn tasks(lines: &mut Lines, tasks: &TaskTerms) {
 fn budget(lines: &mut Lines, budget: &BudgetTerms) {
     let table = "budget";
     lines.number(table, "steps", budget.episode.steps.map(u64::from));
-    lines.text(table, "time", budget.episode.time.map(|time| format!("{}ms", time.0)).map(plain_time).as_deref());
+    lines.text(table, "time", budget.episode.time.map(plain_time).as_deref());
     lines.cap(table, "episode", budget.episode.cost);
     match budget.episode.tokens {
         Some(None) => lines.text(table, "tokens", Some(NO_CAP)),
@@ -134,14 +135,11 @@ fn budget(lines: &mut Lines, budget: &BudgetTerms) {
 }
 
 /// A length of time in its largest whole unit.
-fn plain_time(millis: String) -> String {
-    let Some(number) = millis.strip_suffix("ms").and_then(|digits| digits.parse::<u64>().ok()) else { return millis };
-    for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
-        if number > 0 && number % size == 0 {
-            return format!("{}{unit}", number / size);
-        }
-    }
-    millis
+fn plain_time(Millis(millis): Millis) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let whole = units.into_iter().find(|(_, size)| millis > 0 && millis % size == 0);
+    let (unit, size) = whole.unwrap_or(("ms", 1));
+    format!("{}{unit}", millis / size)
 }
 
 fn agent_lines(lines: &mut Lines, index: usize, agent: &AskedAgent) {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use longhaul_core::money::Money;
 
 use super::{AuditTerms, BudgetTerms, RunFile, TaskTerms, cap, stall};
 use crate::benchmark::{AskedAgent, LimitTerms, PARAMETER_KEYS, Parameters, Preset};
@@ -96,17 +95,10 @@ fn task_terms(fields: &Fields<'_>, within: impl Fn(String) -> PathBuf) -> Result
 }
 
 fn budget_terms(fields: &Fields<'_>) -> Result<BudgetTerms, StrictError> {
-    let money = |fields: &Fields<'_>, key: &str| -> Result<Option<Option<Money>>, StrictError> {
-        // A number is refused as such: its message says how dollars are written.
-        if fields.text(key).is_err() {
-            fields.money(key)?;
-        }
-        fields.read(key, cap)
-    };
     let mut agents = BTreeMap::new();
     if let Some(table) = fields.open_table("agents")? {
         for name in table.keys() {
-            agents.insert(name.to_owned(), money(&table, name)?.flatten());
+            agents.insert(name.to_owned(), table.dollars(name, cap)?.flatten());
         }
     }
     let tokens = match fields.text("tokens") {
@@ -118,13 +110,13 @@ fn budget_terms(fields: &Fields<'_>) -> Result<BudgetTerms, StrictError> {
         episode: LimitTerms {
             steps: fields.whole("steps", 1)?,
             time: fields.duration("time")?,
-            cost: money(fields, "episode")?,
+            cost: fields.dollars("episode", cap)?,
             tokens,
         },
-        run: money(fields, "run")?,
-        agent: money(fields, "agent")?,
+        run: fields.dollars("run", cap)?,
+        agent: fields.dollars("agent", cap)?,
         agents,
-        judge: money(fields, "judge")?,
+        judge: fields.dollars("judge", cap)?,
         shorten: fields.truth("shorten")?,
     })
 }
@@ -132,6 +124,7 @@ fn budget_terms(fields: &Fields<'_>) -> Result<BudgetTerms, StrictError> {
 #[cfg(test)]
 mod tests {
     use longhaul_core::budget::StallPolicy;
+    use longhaul_core::money::Money;
 
     use super::super::print;
     use super::*;

@@ -9,6 +9,7 @@ use longhaul_core::time::Millis;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
+use super::load::fill;
 use super::model::{duration, optional};
 
 /// What models cost.
@@ -62,7 +63,7 @@ impl EndpointSettings {
     /// functions of our own for servers that only speak the same protocol.
     #[must_use]
     pub fn harness(&self, name: &str) -> Harness {
-        let set = self.harness.as_deref().and_then(harness);
+        let set = self.harness.as_deref().and_then(|word| harness(word).ok());
         set.unwrap_or_else(|| match (self.protocol, self.vendor(name)) {
             (Protocol::Anthropic, _) => Harness::AnthropicComputer,
             (Protocol::Gemini, _) => Harness::GeminiComputer,
@@ -118,20 +119,19 @@ impl EndpointSettings {
                 return Err("`key_env` is the name of an environment variable, not the key itself".to_owned());
             }
         }
-        match &self.harness {
-            Some(word) if harness(word).is_none() => {
-                let known: Vec<&str> = Harness::ALL.iter().map(|harness| harness.name()).collect();
-                Err(format!("`{word}` is no loop; there are {}", known.join(", ")))
-            }
-            _ => Ok(()),
-        }
+        self.harness.as_deref().map_or(Ok(()), |word| harness(word).map(|_| ()))
     }
 }
 
 /// The loop of that name.
-#[must_use]
-pub fn harness(word: &str) -> Option<Harness> {
-    Harness::ALL.into_iter().find(|harness| harness.name() == word)
+///
+/// # Errors
+///
+/// There is none; the message says which there are.
+pub fn harness(word: &str) -> Result<Harness, String> {
+    let known = Harness::ALL.map(Harness::name);
+    let found = Harness::ALL.into_iter().find(|harness| harness.name() == word);
+    found.ok_or_else(|| format!("`{word}` is no loop; there are {}", known.join(", ")))
 }
 
 /// What an endpoint of a person's own is where its table does not say. Everything but its
@@ -158,20 +158,12 @@ pub(super) fn name_endpoints(known: &mut toml::Table, given: &DeTable<'_>) {
 /// Makes every endpoint whole; `defaults` are those that are there when none is named.
 pub(super) fn complete(settings: &mut toml::Table, defaults: &toml::Table) {
     let Some(toml::Value::Table(defaults)) = defaults.get("endpoint") else { return };
-    let Some(template) = template(defaults) else { return };
+    let Some(mut template) = template(defaults) else { return };
+    // What is spoken there is not guessed.
+    template.remove("protocol");
     let Some(toml::Value::Table(endpoints)) = settings.get_mut("endpoint") else { return };
-    for (name, endpoint) in endpoints.iter_mut().filter(|(name, _)| !defaults.contains_key(name.as_str())) {
-        // Another type is refused when it is read.
-        if let toml::Value::Table(own) = endpoint {
-            let mut whole = template.clone();
-            // What is spoken there is not guessed.
-            if !own.contains_key("protocol") {
-                whole.remove("protocol");
-                tracing::debug!(%name, "an endpoint without a protocol is refused");
-            }
-            whole.extend(std::mem::take(own));
-            *own = whole;
-        }
+    for (_, endpoint) in endpoints.iter_mut().filter(|(name, _)| !defaults.contains_key(name.as_str())) {
+        fill(endpoint, &template);
     }
 }
 

@@ -138,6 +138,15 @@ fn check_keys(
     Ok(())
 }
 
+/// Gives a table what it does not say from a template. Another type is refused when it is read.
+pub(super) fn fill(value: &mut toml::Value, template: &toml::Table) {
+    if let toml::Value::Table(own) = value {
+        let mut whole = template.clone();
+        whole.extend(std::mem::take(own));
+        *own = whole;
+    }
+}
+
 fn merge(into: &mut toml::Table, from: toml::Table) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {

@@ -8,6 +8,7 @@ use longhaul_core::time::Millis;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
 
+use super::load::fill;
 use super::model::{auto_path, auto_text, duration, optional, size};
 
 /// The name of the pool that is there when none is named.
@@ -111,12 +112,7 @@ pub(super) fn complete(settings: &mut toml::Table) {
         return;
     }
     for (_, pool) in pools.iter_mut() {
-        // Another type is refused when it is read.
-        if let toml::Value::Table(own) = pool {
-            let mut whole = common.clone();
-            whole.extend(std::mem::take(own));
-            *own = whole;
-        }
+        fill(pool, &common);
     }
 }
 

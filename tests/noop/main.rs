@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
-use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
+use longhaul_proto::access::Access;
 use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
 use longhaul_worker::{Endpoint, NodeLimits, Shutdown, WorkerConfig};
@@ -36,7 +36,8 @@ async fn main() -> Result<()> {
     let file = if named.is_dir() { named.join(format!("{task}.json")) } else { named };
     let slots = option("--slots").map(|slots| slots.parse()).transpose()?.unwrap_or(0);
     let config = config(&allocation, &scratch, slots)?;
-    longhaul_worker::run_with(config, endpoint(&file)?, shutdown, Arc::new(NoDriver)).await?;
+    let endpoint = Endpoint::of(&Access::read(&file)?, &file);
+    longhaul_worker::run_with(config, endpoint, shutdown, Arc::new(NoDriver)).await?;
     Ok(())
 }
 
@@ -82,19 +83,5 @@ fn config(allocation: &Allocation, scratch: &Path, slots: u32) -> Result<WorkerC
         grace: Duration::from_secs(10),
         verify_limit: Duration::from_secs(60),
         park_limit: Duration::from_secs(600),
-    })
-}
-
-fn endpoint(file: &Path) -> Result<Endpoint> {
-    let access = Access::read(file)?;
-    Ok(match &access.address {
-        Address::Unix { path } => Endpoint::Unix { path: path.clone(), token: None },
-        Address::Tls { ca_pem, token, .. } => Endpoint::Tls {
-            url: format!("https://{}", access.address),
-            ca_pem: ca_pem.clone(),
-            server_name: Some(TLS_SERVER_NAME.to_owned()),
-            token: token.expose().to_owned(),
-            access: Some(file.to_owned()),
-        },
     })
 }

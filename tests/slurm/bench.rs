@@ -133,7 +133,7 @@ fn episodes(world: &World, units: usize) -> Result<Duration> {
     let took = began.elapsed();
     let shown = ended.json()?;
     ensure!(shown["run"]["passed"] == units, "{}", shown["run"]);
-    world.stop(serving)?;
+    serving.stop()?;
     let limit = Duration::from_secs(120);
     wait_for("the end of idle workers", limit, || Ok(world.jobs()?.is_empty().then_some(())))?;
     Ok(took)

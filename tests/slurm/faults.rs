@@ -10,21 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::wait_for;
 use longhaul_tests::slurm::Options;
 use longhaul_tests::slurm::figures::{self, Fault};
-use longhaul_tests::slurm::world::{Live, World, number};
+use longhaul_tests::slurm::world::{Live, POOL, SANDBOXES, STEPS, WAITS, World, number};
 use nix::sys::signal::Signal;
-
-/// As many sandboxes as a fault is done to.
-const SANDBOXES: usize = 16;
-
-/// The steps of each of them before it is.
-const STEPS: u64 = 3;
-
-/// What an agent waits, in seconds: several times what sixteen sandboxes take to start, so that all of
-/// them act at one time.
-const WAITS: usize = 60;
-
-/// All of them fit into one worker, and another one may be there beside it.
-const POOL: &str = "cpus = 16\nmemory = \"16GiB\"\nslots = 16\nmax_workers = 2\n";
 
 /// Slurm's own default, which sites keep; the cluster's is shorter.
 const KILL_WAIT: &str = "KillWait=30\n";
@@ -117,7 +104,7 @@ fn neither_a_node_that_loses_power_nor_a_killed_coordinator_costs_more_than_atte
     }
     // With nothing to do, the worker's allocation is ended.
     wait_for("the end of the idle worker", Duration::from_secs(120), || Ok(world.jobs()?.is_empty().then_some(())))?;
-    world.stop(serving)?;
+    serving.stop()?;
     let seen: Vec<Live> = first.into_iter().chain(second).chain(third).collect();
     world.expect_whole(SANDBOXES, &seen, &["worker_lost", "preempted"])?;
     world.expect_nothing(&[node])

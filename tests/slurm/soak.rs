@@ -9,19 +9,7 @@ use longhaul_tests::density;
 use longhaul_tests::place::Place;
 use longhaul_tests::slurm::Options;
 use longhaul_tests::slurm::figures::{self, Fault};
-use longhaul_tests::slurm::world::{Live, World, now, number};
-
-/// As many sandboxes as a fault is done to.
-const SANDBOXES: usize = 16;
-
-/// The steps of each of them before it is.
-const STEPS: u64 = 3;
-
-/// What an agent waits, in seconds: several times what sixteen sandboxes take to start.
-const WAITS: usize = 60;
-
-/// All of them fit into one worker, and another one may be there beside it.
-const POOL: &str = "cpus = 16\nmemory = \"16GiB\"\nslots = 16\nmax_workers = 2\n";
+use longhaul_tests::slurm::world::{Live, POOL, SANDBOXES, STEPS, WAITS, World, now, number};
 
 #[test]
 fn a_node_that_hangs_costs_attempts_and_when_it_is_back_nothing_more() -> Result<()> {

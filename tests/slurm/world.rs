@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{Cluster, Options};
@@ -34,6 +33,19 @@ backoff = \"1s\"
 
 /// The least task there is: a clock, in `tests/slurm/benchmark`.
 const TASK: &str = "clock_env/keep_time";
+
+/// As many sandboxes as a fault is done to.
+pub const SANDBOXES: usize = 16;
+
+/// The steps of each of them before it is.
+pub const STEPS: u64 = 3;
+
+/// What an agent waits, in seconds: several times what sixteen sandboxes take to start, so that all of
+/// them act at one time.
+pub const WAITS: usize = 60;
+
+/// All of them fit into one worker, and another one may be there beside it.
+pub const POOL: &str = "cpus = 16\nmemory = \"16GiB\"\nslots = 16\nmax_workers = 2\n";
 
 /// The longest that anything here is waited for; only what hangs takes so long.
 const LIMIT: Duration = Duration::from_secs(400);
@@ -394,18 +406,7 @@ impl World {
             worker.wait()?;
             cleared?;
         }
-        self.stop(serving)?;
+        serving.stop()?;
         wait_for("the end of all jobs", LIMIT, || Ok(self.jobs()?.is_empty().then_some(())))
-    }
-
-    /// Ends a coordinator that serves, in order.
-    ///
-    /// # Errors
-    ///
-    /// It ends otherwise.
-    pub fn stop(&self, serving: Running) -> Result<()> {
-        serving.signal(Signal::SIGTERM)?;
-        serving.end()?.expect_code(0)?;
-        Ok(())
     }
 }

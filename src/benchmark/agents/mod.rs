@@ -220,7 +220,7 @@ impl Agent {
         };
         let mut parameters = asked.parameters.clone().over(Parameters::parse(query).map_err(refuse)?);
         if let Some(word) = word {
-            let named = harness(word).ok_or_else(|| refuse(format!("`{word}` is no loop")))?;
+            let named = harness(word).map_err(|_| refuse(format!("`{word}` is no loop")))?;
             if parameters.harness.is_some_and(|other| other != named) {
                 return Err(refuse("two loops are named".to_owned()));
             }
@@ -277,26 +277,14 @@ impl Agent {
             }
         }
     }
-
-    /// The endpoints that it may call.
-    #[must_use]
-    pub fn endpoints(&self) -> Vec<&str> {
-        match self {
-            Self::Idle | Self::Scripted { .. } => Vec::new(),
-            Self::Model { agent, .. } => vec![&agent.endpoint],
-            Self::External { external, .. } => external.endpoints.iter().map(String::as_str).collect(),
-        }
-    }
 }
 
 /// What to say of an endpoint that the settings do not have.
 pub(super) fn no_endpoint(text: &str, endpoint: &str, known: &BTreeMap<String, EndpointSettings>) -> AgentError {
-    let meant = nearest::closest(endpoint, known.keys().map(String::as_str));
-    let names: Vec<&str> = known.keys().map(String::as_str).collect();
-    let hint = meant.map_or_else(
-        || format!("there are {} (a table `[endpoint.{endpoint}]` adds one)", names.join(", ")),
-        |near| format!("did you mean `{near}`?"),
-    );
+    let known: Vec<&str> = known.keys().map(String::as_str).collect();
+    let hint = nearest::hint(endpoint, &known, |names| {
+        format!("there are {names} (a table `[endpoint.{endpoint}]` adds one)")
+    });
     AgentError::NoEndpoint { text: text.to_owned(), endpoint: endpoint.to_owned(), hint }
 }
 

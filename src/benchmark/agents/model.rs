@@ -1,5 +1,7 @@
 //! Agents that are one of our loops around a model: their parameters.
 
+use std::convert::identity;
+
 use longhaul_core::agent::{Harness, ImageSize, ModelAgent};
 use serde_json::{Map, Value};
 
@@ -60,7 +62,7 @@ impl Parameters {
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "harness" => self.harness = Some(read_harness(value)?),
+            "harness" => self.harness = Some(harness(value)?),
             "image" => self.image = Some(read_image(value)?),
             "keep_images" => self.keep_images = Some(whole(name, value)?),
             "max_output" => self.max_output = Some(whole(name, value)?),
@@ -73,8 +75,7 @@ impl Parameters {
                     self.further.insert(field.to_owned(), json);
                 }
                 None => {
-                    let meant = nearest::closest(other, NAMES.into_iter());
-                    let hint = meant.map_or_else(|| NAMES.join(", "), |near| format!("did you mean `{near}`?"));
+                    let hint = nearest::hint(other, &NAMES, identity);
                     return Err(format!(
                         "there is no parameter `{other}`: {hint} (a field of the vendor's requests is written \
                          `{FURTHER}{other}=VALUE`)"
@@ -92,7 +93,7 @@ impl Parameters {
     /// One of them makes no sense.
     pub(crate) fn read(fields: &Fields<'_>) -> Result<Self, StrictError> {
         Ok(Self {
-            harness: fields.read("harness", read_harness)?,
+            harness: fields.read("harness", harness)?,
             image: fields.read("image", read_image)?,
             keep_images: fields.whole("keep_images", 1)?,
             max_output: fields.whole("max_output", 1)?,
@@ -149,11 +150,6 @@ const fn usual_image(harness: Harness) -> Option<ImageSize> {
         Harness::AnthropicComputer => Some(ImageSize { width: 1280, height: 800 }),
         Harness::OpenaiComputer | Harness::GeminiComputer | Harness::Tools => None,
     }
-}
-
-fn read_harness(word: &str) -> Result<Harness, String> {
-    let known: Vec<&str> = Harness::ALL.iter().map(|harness| harness.name()).collect();
-    harness(word).ok_or_else(|| format!("`{word}` is no loop; there are {}", known.join(", ")))
 }
 
 /// `1280x800`, or `screen` for the screen's own size.

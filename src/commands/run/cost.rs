@@ -65,10 +65,8 @@ pub(super) struct Cost {
 impl Cost {
     /// Works it out.
     pub(super) fn of(wanted: &Wanted, earlier: &Earlier) -> Self {
-        let agents: Vec<AgentCost> = wanted
-            .agents
-            .iter()
-            .enumerate()
+        let agents: Vec<AgentCost> = (0_u32..)
+            .zip(&wanted.agents)
             .map(|(index, agent)| AgentCost {
                 agent: agent.name().to_owned(),
                 most: most(wanted, index, agent),
@@ -115,7 +113,7 @@ fn within(most: Most, cap: Option<Money>) -> Most {
 }
 
 /// The most that an agent can spend.
-fn most(wanted: &Wanted, index: usize, agent: &Agent) -> Most {
+fn most(wanted: &Wanted, index: u32, agent: &Agent) -> Most {
     let models = &wanted.models;
     let Some(gateway) = &models.gateway else { return Most::Nothing };
     let price = |endpoint: &str, model: &str| {
@@ -147,16 +145,15 @@ fn most(wanted: &Wanted, index: usize, agent: &Agent) -> Most {
     };
     let benchmark = &wanted.picked.benchmark;
     let per_sample = wanted.picked.tasks.iter().fold(Most::Nothing, |sum, task| {
-        let steps = benchmark.task(task).and_then(|(env, _)| benchmark.task_spec(env, &task.task).ok());
-        plus(sum, episode(wanted.limits.steps(steps.and_then(|task| task.init.max_steps))))
+        let steps = benchmark.task(task).and_then(|(_, task)| task.state.as_ref().ok()?.max_steps);
+        plus(sum, episode(wanted.limits.steps(steps)))
     });
     let all = match per_sample {
         Most::Capped(money) => Most::Capped(money.saturating_mul(u64::from(wanted.samples))),
         Most::Steps(money) => Most::Steps(money.saturating_mul(u64::from(wanted.samples))),
         other => other,
     };
-    let cap = u32::try_from(index).ok().and_then(|index| models.budgets.agent(index));
-    within(all, cap)
+    within(all, models.budgets.agent(index))
 }
 
 /// What earlier episodes spent.
@@ -181,10 +178,14 @@ impl Caller {
 
 impl Earlier {
     /// Reads the last runs of the store that the run would be in; nothing if it is not there, or
-    /// cannot be read: what is only likely is no reason to fail.
-    pub(super) async fn read(venue: &VenueArgs, settings: &Settings) -> Self {
-        let args = SourceArgs { coordinator: venue.coordinator.clone(), store: venue.store.clone() };
+    /// cannot be read: what is only likely is no reason to fail. Nor is anything read for agents
+    /// of which nothing is likely.
+    pub(super) async fn read(agents: &[Agent], venue: &VenueArgs, settings: &Settings) -> Self {
         let mut earlier = Self::default();
+        if !agents.iter().any(|agent| matches!(agent, Agent::Model { .. })) {
+            return earlier;
+        }
+        let args = SourceArgs { coordinator: venue.coordinator.clone(), store: venue.store.clone() };
         let read = async {
             let source = Source::open(&args, settings).await?;
             for run in source.runs().await?.iter().rev().take(RUNS) {

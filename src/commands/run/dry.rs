@@ -1,7 +1,6 @@
 //! `--dry-run`: what would run and what it needs; nothing is started or written.
 
 use longhaul_core::budget::StallPolicy;
-use longhaul_core::money::Money;
 use serde_json::json;
 
 use super::cost::{Cost, Earlier, Likely, Most};
@@ -86,37 +85,31 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Val
 
 fn budget_json(wanted: &Wanted) -> serde_json::Value {
     let (limits, models) = (&wanted.limits, &wanted.models);
-    let caps = |index: usize| u32::try_from(index).ok().and_then(|index| models.budgets.agent(index));
     json!({
         "steps": limits.steps,
         "default_steps": limits.default_steps,
         "time_millis": limits.time.0,
         "tokens": limits.tokens,
-        "episode_dollars": limits.cost.map(digits),
-        "run_dollars": models.budgets.run.map(digits),
-        "judge_dollars": models.budgets.judge.map(digits),
-        "agent_dollars": wanted.agents.iter().enumerate()
-            .map(|(index, agent)| (agent.name().to_owned(), json!(caps(index).map(digits))))
+        "episode_dollars": limits.cost.map(show::dollars),
+        "run_dollars": models.budgets.run.map(show::dollars),
+        "judge_dollars": models.budgets.judge.map(show::dollars),
+        "agent_dollars": (0_u32..).zip(&wanted.agents)
+            .map(|(index, agent)| (agent.name().to_owned(), json!(models.budgets.agent(index).map(show::dollars))))
             .collect::<serde_json::Map<_, _>>(),
     })
-}
-
-/// An amount as its exact digits.
-fn digits(amount: Money) -> String {
-    amount.to_string().trim_start_matches('$').to_owned()
 }
 
 fn most_json(most: Most) -> serde_json::Value {
     match most {
         Most::Nothing => json!({ "kind": "nothing" }),
-        Most::Capped(money) => json!({ "kind": "capped", "dollars": digits(money) }),
-        Most::Steps(money) => json!({ "kind": "steps", "dollars": digits(money) }),
+        Most::Capped(money) => json!({ "kind": "capped", "dollars": show::dollars(money) }),
+        Most::Steps(money) => json!({ "kind": "steps", "dollars": show::dollars(money) }),
         Most::Unbounded => json!({ "kind": "unbounded" }),
     }
 }
 
 fn likely_json(likely: Likely) -> serde_json::Value {
-    json!({ "dollars": digits(likely.total), "episodes": likely.episodes })
+    json!({ "dollars": show::dollars(likely.total), "episodes": likely.episodes })
 }
 
 fn most_text(most: Most) -> String {
@@ -139,10 +132,10 @@ fn likely_text(likely: Likely) -> String {
 fn money_lines(wanted: &Wanted, cost: &Cost) -> Vec<String> {
     let (limits, models) = (&wanted.limits, &wanted.models);
     let mut lines = Vec::new();
-    let caps = |index: usize| u32::try_from(index).ok().and_then(|index| models.budgets.agent(index));
     let mut scopes: Vec<String> = limits.cost.iter().map(|cap| format!("{cap} an episode")).collect();
-    for (index, agent) in wanted.agents.iter().enumerate() {
-        scopes.extend(caps(index).map(|cap| format!("{cap} the agent {}", output::escape_line(agent.name()))));
+    for (index, agent) in (0_u32..).zip(&wanted.agents) {
+        let cap = models.budgets.agent(index);
+        scopes.extend(cap.map(|cap| format!("{cap} the agent {}", output::escape_line(agent.name()))));
     }
     scopes.extend(models.budgets.run.map(|cap| format!("{cap} the run")));
     scopes.extend(models.budgets.judge.map(|cap| format!("{cap} the judge")));

@@ -74,7 +74,7 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Res
     }
     if args.dry_run {
         secrets::warn(&wanted.missing_keys, "");
-        let earlier = cost::Earlier::read(&args.venue, settings).await;
+        let earlier = cost::Earlier::read(&wanted.agents, &args.venue, settings).await;
         dry::show(&wanted, &args, settings, &earlier)?;
         return Ok(Exit::Success);
     }

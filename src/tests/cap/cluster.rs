@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul::client::Client;
+use longhaul::client::{Client, Source, local_access};
 use longhaul_core::call::CallRecord;
 use longhaul_core::ids::{RunId, WorkerId};
 use longhaul_core::money::Money;
@@ -86,15 +86,9 @@ pub(crate) fn worker_role() {
         park_limit: Duration::from_secs(60),
     };
     let endpoint = Endpoint::Unix { path: socket.into(), token: None };
-    let (trigger, shutdown) = Shutdown::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async move {
-        let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
-        tokio::spawn(async move {
-            while term.recv().await.is_some() {
-                trigger.signal();
-            }
-        });
+        let shutdown = Shutdown::on_signals().unwrap();
         longhaul_worker::run_with(config, endpoint, shutdown, Arc::new(EmptyDriver)).await.unwrap();
     });
 }
@@ -125,7 +119,7 @@ impl Cluster {
 
     /// A connection to the coordinator, once it answers.
     pub(crate) async fn client(&self) -> Client {
-        let access = self.store().join("access").join("local.json");
+        let access = local_access(&self.store());
         for _ in 0..600 {
             if let Ok(client) = Client::open(&access).await
                 && client.control.clone().list_runs(v1::ListRunsRequest {}).await.is_ok()
@@ -137,12 +131,17 @@ impl Cluster {
         panic!("the coordinator does not answer: {}", self.logs());
     }
 
+    /// The coordinator as commands read it.
+    async fn source(&self) -> Source {
+        Source::Live(Box::new(self.client().await))
+    }
+
     fn logs(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("coordinator.log")).unwrap_or_default()
     }
 
     fn socket(&self) -> PathBuf {
-        let access = std::fs::read_to_string(self.store().join("access").join("local.json")).unwrap();
+        let access = std::fs::read_to_string(local_access(&self.store())).unwrap();
         let access: serde_json::Value = serde_json::from_str(&access).unwrap();
         access["address"]["path"].as_str().unwrap().into()
     }
@@ -182,8 +181,7 @@ impl Cluster {
     }
 
     pub(crate) async fn is_settled(&self, run: &str) -> bool {
-        let client = self.client().await;
-        let runs = client.control.clone().list_runs(v1::ListRunsRequest {}).await.unwrap().into_inner().runs;
+        let runs = self.source().await.runs().await.unwrap();
         runs.iter().any(|known| known.run_id == run && known.settled_at_millis > 0)
     }
 
@@ -191,10 +189,8 @@ impl Cluster {
     pub(crate) async fn until_nothing_is_in_flight(&self, run: &str) -> Budget {
         let mut last = None;
         for _ in 0..120 {
-            let client = self.client().await;
-            let request = v1::ShowBudgetRequest { run_id: run.to_owned() };
-            let scopes = client.control.clone().show_budget(request).await.unwrap().into_inner().scopes;
-            let whole = scopes.into_iter().find(|row| row.scope == "run").unwrap();
+            let budget = self.source().await.budget(run).await.unwrap();
+            let whole = budget.scopes.into_iter().find(|row| row.scope == "run").unwrap();
             // Late spools may lower it yet: it has to stand still.
             let spools = self.spools();
             if whole.escrow_nanos == 0 && spools == 0 && last.as_ref() == Some(&whole) {
@@ -224,15 +220,13 @@ impl Cluster {
 
     /// What the calls of all attempts in the store come to.
     pub(crate) async fn stored_calls(&self, run: &str, episodes: u32) -> Money {
-        let client = self.client().await;
+        let source = self.source().await;
         let mut sum = Money::ZERO;
         for index in 0..episodes {
-            let request = v1::GetEpisodeRequest { episode_id: format!("{run}/{index}") };
-            let episode = client.control.clone().get_episode(request).await.unwrap().into_inner();
+            let episode = source.episode(format!("{run}/{index}").parse().unwrap()).await.unwrap();
             for number in 1..=episode.row.unwrap().attempts {
-                let request = v1::ListCallsRequest { attempt_id: format!("{run}/{index}/{number}") };
-                let mut calls = client.control.clone().list_calls(request).await.unwrap().into_inner();
-                while let Some(call) = calls.message().await.unwrap() {
+                let attempt = format!("{run}/{index}/{number}").parse().unwrap();
+                for call in source.calls(attempt).await.unwrap() {
                     let call: CallRecord = serde_json::from_slice(&call.record_json).unwrap();
                     sum = sum.checked_add(call.settled).unwrap();
                 }
@@ -248,10 +242,13 @@ impl Cluster {
             terminate(worker);
         }
         for worker in &mut self.workers {
-            worker.wait().await.unwrap();
+            let status = worker.wait().await.unwrap();
+            assert!(status.success(), "a worker ended with {status}");
         }
         terminate(&self.coordinator);
-        let _ended = tokio::time::timeout(Duration::from_secs(30), self.coordinator.wait()).await;
+        let ended = tokio::time::timeout(Duration::from_secs(30), self.coordinator.wait()).await;
+        let status = ended.expect("the coordinator ends when it is told to").unwrap();
+        assert!(status.success(), "the coordinator ended with {status}: {}", self.logs());
         let reader = Reader::open(&self.store()).unwrap();
         let found = reader.verify();
         assert!(found.is_sound(), "{:?}", found.findings);
