@@ -152,6 +152,22 @@ pub struct ExternalAgent {
     pub endpoints: Vec<String>,
     /// How long it may be silent when an answer is due.
     pub answer_limit: Millis,
+    /// The most memory that its sandbox may use, in MiB; an episode of it asks for so much more
+    /// of a node.
+    #[serde(default = "usual_memory")]
+    pub memory_mib: u32,
+    /// Whether its sandbox has a way out to the network beside the gateway.
+    #[serde(default)]
+    pub net: bool,
+}
+
+impl ExternalAgent {
+    /// The most memory that a program may use, in MiB, if nobody says.
+    pub const USUAL_MEMORY_MIB: u32 = 4096;
+}
+
+const fn usual_memory() -> u32 {
+    ExternalAgent::USUAL_MEMORY_MIB
 }
 
 /// When the agent says that it is done, another model looks at the screenshots and names what

@@ -77,6 +77,47 @@ pub struct EndpointPlan {
     pub call_limit: Millis,
     /// How often a call that failed in passing is tried again.
     pub retries: u32,
+    /// Whether the coordinator connects for workers, which have no way there of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relay: bool,
+}
+
+/// Where a connection goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Destination {
+    /// The host, in lower case and without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl Destination {
+    /// Where an address of an endpoint is served; none if it is no such address.
+    #[must_use]
+    pub fn of(url: &str) -> Option<Self> {
+        let (rest, usual) = match url.split_once("://")? {
+            ("https", rest) => (rest, 443),
+            ("http", rest) => (rest, 80),
+            _ => return None,
+        };
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => rest.split_once(']')?,
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().ok()?,
+            None if port.is_empty() => usual,
+            None => return None,
+        };
+        (!host.is_empty() && !host.contains('@')).then(|| Self { host: host.to_ascii_lowercase(), port })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
 }
 
 /// What the gateway of a run's workers needs: a blob that run and episode plans name.
@@ -104,5 +145,42 @@ impl GatewayPlan {
     #[must_use]
     pub fn price(&self, vendor: &str, model: &str) -> Option<&ModelPrice> {
         self.prices.iter().find(|price| price.is_of(vendor, model))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_where_connections_go() {
+        for (url, expected) in [
+            ("https://api.anthropic.com", Some(("api.anthropic.com", 443))),
+            ("https://API.Example.com/", Some(("api.example.com", 443))),
+            ("http://node7:8000/deep/path", Some(("node7", 8000))),
+            ("http://node7", Some(("node7", 80))),
+            ("https://[::1]:8443/v", Some(("::1", 8443))),
+            ("https://[::1]", Some(("::1", 443))),
+            ("https://host?query", Some(("host", 443))),
+            ("ftp://host", None),
+            ("host:80", None),
+            ("https://", None),
+            ("https://host:port", None),
+            ("https://host:70000", None),
+            ("https://[::1]x", None),
+            ("https://user@host", None),
+        ] {
+            let found = Destination::of(url);
+            let expected = expected.map(|(host, port)| Destination { host: host.to_owned(), port });
+            assert_eq!(found, expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn what_was_stored_before_there_were_relays_reads_as_it_was_and_looks_the_same() {
+        let stored = r#"{"name":"a","protocol":"anthropic","vendor":"a","urls":["https://a"],"limits":{"concurrent":null,"requests_per_minute":null,"tokens_per_minute":null},"call_limit":1000,"retries":2}"#;
+        let plan: EndpointPlan = serde_json::from_str(stored).expect("an endpoint");
+        assert!(!plan.relay);
+        assert_eq!(serde_json::to_string(&plan).expect("JSON"), stored);
     }
 }

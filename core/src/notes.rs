@@ -38,6 +38,13 @@ pub struct StallNotes {
 pub struct AttemptNotes {
     /// The node.
     pub hostname: String,
+    /// The version of the program that ran it; empty in records of before it was noted.
+    #[serde(default)]
+    pub version: String,
+    /// What the worker offers of its node, in thousandths of a processor: by it an attempt's share
+    /// of the node's time is known. 0 if it was not noted.
+    #[serde(default)]
+    pub node_cpu_millis: u32,
     /// The layers, base first.
     pub layers: Vec<LayerUse>,
     /// Why the configure hook ran for this attempt in place of its layer, if it did.
@@ -55,9 +62,12 @@ pub struct AttemptNotes {
     pub verify_time: Millis,
     /// The most memory that the sandbox used, in MiB.
     pub peak_memory_mib: u64,
-    /// The model calls of the attempt.
+    /// The model calls of the attempt's agent and its audits.
     #[serde(default)]
     pub calls: CallTotals,
+    /// Those of its judge, which are not among them.
+    #[serde(default)]
+    pub judging: CallTotals,
     /// The longest row of steps that repeated an action without effect, and all such steps.
     #[serde(default)]
     pub stalls: StallNotes,

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::judge::VerdictParts;
+
 /// What ended the agent's part of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,14 +43,17 @@ impl fmt::Display for EndedBy {
 pub struct Verdict {
     /// Whether the task counts as solved.
     pub passed: bool,
-    /// The score as the verifier gave it; 0 to 100 by convention.
+    /// The score as the verifier or the judge gave it; 0 to 100 by convention.
     pub score: f64,
-    /// What the verifier says about it; hostile until escaped.
+    /// What the verifier or the judge says about it; hostile until escaped.
     pub feedback: String,
-    /// All that the verifier returned.
+    /// All that the verifier returned, if one ran.
     pub details: Value,
     /// What ended the agent's part.
     pub ended_by: EndedBy,
+    /// What it was made of, where a checklist had a part in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Box<VerdictParts>>,
 }
 
 /// The closed set of our failures. The retry policy goes by class.
@@ -77,11 +82,16 @@ pub enum FaultClass {
     ModelEndpoint,
     /// What was to be stored could not be.
     Store,
+    /// The task's verifier broke, or could not be run. The trajectory is whole: the episode is
+    /// unverified.
+    Verifier,
+    /// A judge did not answer, or not so that it could be read. Likewise.
+    Judge,
 }
 
 impl FaultClass {
     /// Every class, for tables and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::WorkerLost,
         Self::Preempted,
         Self::LayerBuild,
@@ -93,6 +103,8 @@ impl FaultClass {
         Self::AgentCrashed,
         Self::ModelEndpoint,
         Self::Store,
+        Self::Verifier,
+        Self::Judge,
     ];
 
     /// The name used in stores, tables and filters.
@@ -110,6 +122,8 @@ impl FaultClass {
             Self::AgentCrashed => "agent_crashed",
             Self::ModelEndpoint => "model_endpoint",
             Self::Store => "store",
+            Self::Verifier => "verifier",
+            Self::Judge => "judge",
         }
     }
 }
@@ -144,6 +158,12 @@ pub enum AttemptEnd {
         ended_by: EndedBy,
         /// Why there is no verdict.
         reason: String,
+        /// Which failure of ours it was, if it was one rather than a task without a verifier.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<FaultClass>,
+        /// What was found all the same, by a verifier or a judge that does not decide alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parts: Option<Box<VerdictParts>>,
     },
     /// It was stopped on a person's order.
     Cancelled,
@@ -163,6 +183,12 @@ pub enum Settlement {
         ended_by: EndedBy,
         /// Why there is no verdict.
         reason: String,
+        /// Which failure of ours it was, if it was one rather than a task without a verifier.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fault: Option<FaultClass>,
+        /// What was found all the same, by a verifier or a judge that does not decide alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parts: Option<Box<VerdictParts>>,
     },
     /// It was cancelled before it had a verdict.
     Cancelled,
@@ -227,5 +253,29 @@ impl SettlementKind {
 impl fmt::Display for SettlementKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_stored_before_there_were_judges_reads_as_it_was_and_looks_the_same() {
+        let verdict = r#"{"verdict":{"passed":true,"score":80.0,"feedback":"f","details":{"a":1},"ended_by":"agent"}}"#;
+        let unverified = r#"{"unverified":{"ended_by":"steps","reason":"a stub"}}"#;
+        for stored in [verdict, unverified] {
+            let end: AttemptEnd = serde_json::from_str(stored).unwrap();
+            assert_eq!(serde_json::to_string(&end).unwrap(), stored);
+            let settlement: Settlement = serde_json::from_str(stored).unwrap();
+            assert_eq!(serde_json::to_string(&settlement).unwrap(), stored);
+        }
+    }
+
+    #[test]
+    fn classes_are_named_as_they_are_stored() {
+        for class in FaultClass::ALL {
+            assert_eq!(serde_json::to_string(&class).unwrap(), format!("\"{class}\""));
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::agent::{AgentPlan, AgentSpec, AuditPlan};
 use crate::budget::{EpisodeBudget, RunBudgets, StallPolicy};
 use crate::digest::{Digest, DigestBuilder};
 use crate::ids::TaskName;
+use crate::judge::JudgePlan;
 use crate::money::Money;
 use crate::time::Millis;
 
@@ -176,6 +177,20 @@ pub enum Scoring {
         /// The function in it.
         function: String,
     },
+    /// A judge, by a checklist of the task's own folder.
+    Checklist {
+        /// The file, relative to the task's folder.
+        checklist: String,
+    },
+    /// Both: the judge decides, and what the program finds is kept beside it.
+    Both {
+        /// The file of the program, relative to the task's folder.
+        file: String,
+        /// The function in it.
+        function: String,
+        /// The file of the checklist.
+        checklist: String,
+    },
     /// Nothing trustworthy scores it; the episode is settled as unverified.
     None {
         /// Why: no verifier, a stub, a mode that is not understood.
@@ -215,6 +230,9 @@ pub struct TaskPlan {
     pub metadata: Value,
     /// The whole of task.json, for the verifier.
     pub spec: Value,
+    /// The splits of the benchmark that list it, for tables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub splits: Vec<String>,
 }
 
 /// An episode as a worker gets it: the blob that a lease names.
@@ -239,6 +257,9 @@ pub struct EpisodePlan {
     /// What is done about steps without effect.
     #[serde(default)]
     pub stall: StallPolicy,
+    /// Who judges by a checklist, and answers verifiers that ask a model; nobody if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<JudgePlan>,
 }
 
 /// One episode of a run as the coordinator keeps it.
@@ -266,7 +287,8 @@ pub struct EnvEntry {
     pub name: String,
     /// The blob of the [`EnvPlan`].
     pub plan: Digest,
-    /// What it asks of a node.
+    /// What an episode in it asks of a node: what the env asks for, and where an agent of the
+    /// run is a program with a sandbox of its own, the memory of that one too.
     pub resources: Resources,
 }
 
@@ -276,8 +298,17 @@ pub struct RetryPolicy {
     /// The most attempts of one episode that end in a fault of its own; losses that are
     /// nobody's fault (preemption) do not count.
     pub max_attempts: u32,
+    /// How many attempts of an episode may be cut off by the end of an allocation, each of
+    /// which had at least half of the longest walltime on offer, before it is set aside.
+    #[serde(default = "max_cut_offs")]
+    pub max_cut_offs: u32,
     /// The first wait before another attempt; doubled with each further one.
     pub backoff: Millis,
+}
+
+/// What held for every run before it could be said.
+const fn max_cut_offs() -> u32 {
+    3
 }
 
 /// What a person asked for, frozen.

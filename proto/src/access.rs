@@ -32,6 +32,12 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The name of the access file of an allocation's task, in the folder of its submission.
+#[must_use]
+pub fn pass_file(task: u32) -> String {
+    format!("{task}.json")
+}
+
 /// A secret text: never shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
