@@ -1,5 +1,6 @@
 //! The control service: what the command line asks.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use longhaul_store::{Reader, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
@@ -29,6 +31,9 @@ use crate::{project, view};
 
 /// How many rows of an answer may wait for a client that reads slowly.
 const ROWS_AHEAD: usize = 64;
+
+/// So many episodes that settled are in one update at most: a message has a bound of 4 MiB.
+const ROWS_AT_ONCE: usize = 1_000;
 
 /// Changes of a run that come within this time are told at once.
 const FOLLOW_PAUSE: Duration = Duration::from_millis(150);
@@ -43,6 +48,17 @@ pub(crate) struct Control {
     pub(crate) store: Arc<Store>,
     pub(crate) started_at: Timestamp,
     pub(crate) tasks: TaskTracker,
+    /// Who gives way to a later generation, if anybody does.
+    pub(crate) succession: Option<Succession>,
+}
+
+/// A coordinator that another one of the same store will follow.
+#[derive(Clone, Debug)]
+pub(crate) struct Succession {
+    /// Its own generation.
+    pub(crate) generation: u64,
+    /// Cancelled once the next one has asked for the store.
+    pub(crate) wanted: CancellationToken,
 }
 
 type Rows<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -89,20 +105,23 @@ impl Control {
         Response::new(Box::pin(ReceiverStream::new(receiver)))
     }
 
-    /// A run that has settled, from the store alone.
-    async fn settled(&self, run: RunId) -> Result<v1::RunUpdate, Status> {
+    /// A run that has settled, from the store alone, in as many updates as it takes.
+    async fn settled(&self, run: RunId) -> Result<Vec<v1::RunUpdate>, Status> {
         blocking(&self.store, move |store| {
             let Some(record) = store.run(run)? else { return Ok(None) };
             let summary = view::run_summary(store, &record)?;
-            let settled = view::episodes(store, run)?.into_iter().filter(|row| row.settled_at_millis > 0).collect();
-            Ok::<_, view::ViewError>(Some(v1::RunUpdate {
-                summary: Some(summary),
-                live: Vec::new(),
-                settled,
-                building: Vec::new(),
-                waiting: Vec::new(),
-                done: record.settled_at.is_some(),
-            }))
+            let rows: Vec<_> =
+                view::episodes(store, run)?.into_iter().filter(|row| row.settled_at_millis > 0).map(short).collect();
+            let mut updates: Vec<_> = rows
+                .chunks(ROWS_AT_ONCE)
+                .map(|rows| v1::RunUpdate { settled: rows.to_vec(), ..v1::RunUpdate::default() })
+                .collect();
+            let done = record.settled_at.is_some();
+            updates.push(v1::RunUpdate { done, ..v1::RunUpdate::default() });
+            for update in &mut updates {
+                update.summary = Some(summary.clone());
+            }
+            Ok::<_, view::ViewError>(Some(updates))
         })
         .await?
         .ok_or_else(|| unknown_run(run))
@@ -120,8 +139,12 @@ impl Control {
             changes.mark_unchanged();
             let update = self.update(run, &mut seen).await;
             let done = update.as_ref().map_or(true, |update| update.done);
+            let more = update.as_ref().is_ok_and(|update| update.settled.len() == ROWS_AT_ONCE);
             if updates.send(update).await.is_err() || done {
                 return;
+            }
+            if more {
+                continue;
             }
             tokio::select! {
                 // A sender that is gone means that the coordinator stops; asking tells.
@@ -134,18 +157,21 @@ impl Control {
 
     async fn update(&self, run: RunId, seen: &mut usize) -> Result<v1::RunUpdate, Status> {
         let at = *seen;
-        let view = self.ask(|reply| Ask::View { run, seen: at, reply }).await?.ok_or_else(|| unknown_run(run))?;
+        let mut view = self.ask(|reply| Ask::View { run, seen: at, reply }).await?.ok_or_else(|| unknown_run(run))?;
+        let more = view.settled.len() > ROWS_AT_ONCE;
+        view.settled.truncate(ROWS_AT_ONCE);
         *seen += view.settled.len();
         let (row, ids) = (view.summary.clone(), view.settled);
         let read = move |store: &Store| Ok::<_, view::ViewError>((summary(store, &row)?, rows(store, &ids)?));
         let (summary, settled) = blocking(&self.store, read).await?;
         Ok(v1::RunUpdate {
-            done: view.summary.settled_at.is_some(),
+            done: !more && view.summary.settled_at.is_some(),
             summary: Some(summary),
             live: view.live,
             settled,
             building: view.building,
             waiting: view.waiting,
+            warnings: view.warnings,
         })
     }
 }
@@ -154,10 +180,15 @@ fn rows(store: &Store, ids: &[EpisodeId]) -> Result<Vec<v1::EpisodeRow>, view::V
     let mut rows = Vec::with_capacity(ids.len());
     for id in ids {
         if let Some(record) = store.episode(*id)? {
-            rows.push(view::episode_row(store, &record)?);
+            rows.push(short(view::episode_row(store, &record)?));
         }
     }
     Ok(rows)
+}
+
+/// A row as a follower gets it: what a verdict says may be large, and is asked for by episode.
+fn short(row: v1::EpisodeRow) -> v1::EpisodeRow {
+    v1::EpisodeRow { settlement_json: Vec::new().into(), ..row }
 }
 
 #[tonic::async_trait]
@@ -271,8 +302,8 @@ impl ControlService for Control {
                 Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
             }
             None => {
-                let update = self.settled(run).await?;
-                Ok(Response::new(Box::pin(tokio_stream::once(Ok(update)))))
+                let updates = self.settled(run).await?;
+                Ok(Response::new(Box::pin(tokio_stream::iter(updates.into_iter().map(Ok)))))
             }
         }
     }
@@ -289,6 +320,7 @@ impl ControlService for Control {
         let live = self.ask(|reply| Ask::Live { episode, reply }).await?;
         if let (Some(row), Some(live)) = (&mut response.row, live) {
             row.steps = row.steps.max(live.steps);
+            (row.waiting, row.waiting_since_millis) = (live.waiting, live.waiting_since_millis);
         }
         Ok(Response::new(response))
     }
@@ -298,7 +330,7 @@ impl ControlService for Control {
         request: Request<v1::ListEpisodesRequest>,
     ) -> Result<Response<Self::ListEpisodesStream>, Status> {
         let run: RunId = id("run_id", &request.into_inner().run_id)?;
-        let rows = blocking(&self.store, move |store| {
+        let mut rows = blocking(&self.store, move |store| {
             Ok::<_, view::ViewError>(match store.run(run)? {
                 Some(_) => Some(view::episodes(store, run)?),
                 None => None,
@@ -306,6 +338,15 @@ impl ControlService for Control {
         })
         .await?
         .ok_or_else(|| unknown_run(run))?;
+        // Nothing that has settled since anybody looked is asked for.
+        let view = self.ask(|reply| Ask::View { run, seen: usize::MAX, reply }).await?;
+        let live = view.into_iter().flat_map(|view| view.live).filter(|attempt| !attempt.waiting.is_empty());
+        let waits: HashMap<String, v1::LiveAttempt> = live.map(|attempt| (attempt.attempt.clone(), attempt)).collect();
+        for row in &mut rows {
+            if let Some(live) = waits.get(&row.attempt) {
+                (row.waiting, row.waiting_since_millis) = (live.waiting.clone(), live.waiting_since_millis);
+            }
+        }
         Ok(Response::new(Box::pin(tokio_stream::iter(rows.into_iter().map(Ok)))))
     }
 
@@ -358,6 +399,19 @@ impl ControlService for Control {
         }
         self.ask(|reply| Ask::PutSecrets { secrets, reply }).await?;
         Ok(Response::new(v1::PutSecretsResponse {}))
+    }
+
+    async fn hand_over(&self, request: Request<v1::HandOverRequest>) -> Result<Response<v1::HandOverResponse>, Status> {
+        person(&request)?;
+        let asked = request.into_inner().generation;
+        let Some(Succession { wanted, .. }) = self.succession.as_ref().filter(|own| own.generation < asked) else {
+            return Err(Status::failed_precondition("it gives way to no other coordinator of that generation"));
+        };
+        let named = |(name, secret): (String, Secret)| v1::NamedSecret { name, value: secret.expose().to_owned() };
+        let secrets = self.ask(|reply| Ask::Secrets { reply }).await?.into_iter().map(named).collect();
+        // It stops now, and has still to answer this: whoever asks is waited for.
+        wanted.cancel();
+        Ok(Response::new(v1::HandOverResponse { secrets }))
     }
 
     async fn list_layers(

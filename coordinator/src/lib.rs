@@ -20,6 +20,7 @@ mod layers;
 mod message;
 mod passes;
 mod project;
+mod relay;
 mod server;
 mod session;
 mod shares;
@@ -27,5 +28,5 @@ pub mod view;
 
 pub use access::{ACCESS_FILE, ACCESS_FOLDER, AccessFolder, AccessFolderError, LOCAL_ACCESS_FILE, socket_path};
 pub use actor::ActorError;
-pub use passes::{PASSES_FOLDER, pass_file};
+pub use passes::PASSES_FOLDER;
 pub use server::{Config, Coordinator, Listen, StartError};

@@ -70,7 +70,7 @@ pub(crate) enum Message {
         /// In which session.
         session: u64,
         /// What.
-        report: Report,
+        report: Box<Report>,
     },
     /// Somebody asks.
     Ask(Ask),
@@ -263,6 +263,11 @@ pub(crate) enum Ask {
         /// Answered once workers were told.
         reply: oneshot::Sender<()>,
     },
+    /// The keys of model vendors, for the next coordinator of this store.
+    Secrets {
+        /// The answer.
+        reply: oneshot::Sender<Vec<(String, Secret)>>,
+    },
     /// The pools of allocations.
     Pools {
         /// The answer.
@@ -293,8 +298,10 @@ pub(crate) struct RunView {
     pub(crate) live: Vec<v1::LiveAttempt>,
     /// What is being built for it.
     pub(crate) building: Vec<String>,
-    /// Why nothing of it runs, if nothing does.
+    /// Why nothing of it runs, if nothing does; else what its live attempts wait for.
     pub(crate) waiting: Vec<String>,
+    /// Budgets that are nearly spent.
+    pub(crate) warnings: Vec<String>,
     /// Episodes settled since the asker looked, in the order in which they were.
     pub(crate) settled: Vec<EpisodeId>,
 }

@@ -16,18 +16,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use longhaul_core::digest::Digest;
 use longhaul_engine::{AllocationId, Token};
-use longhaul_proto::access::{Access, AccessError, Address, Secret};
+use longhaul_proto::access::{Access, AccessError, Address, Secret, pass_file};
 
 use crate::access::{AccessFolderError, new_token, private_folder, write_access};
 
 /// The folder's name in the access folder.
 pub const PASSES_FOLDER: &str = "allocations";
-
-/// The name of the access file of a task, in the folder of its submission.
-#[must_use]
-pub fn pass_file(task: u32) -> String {
-    format!("{task}.json")
-}
 
 /// The passes of one coordinator.
 #[derive(Clone, Debug)]

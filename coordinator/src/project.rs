@@ -224,6 +224,7 @@ pub(crate) fn scope_record(view: ScopeView) -> ScopeRecord {
         largest_exposure: view.largest_exposure,
         overshoot: view.overshoot,
         waiting: view.waiting,
+        warned: view.warned,
         stopped: view.stopped,
     }
 }

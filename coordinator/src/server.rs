@@ -15,6 +15,7 @@ use longhaul_proto::access::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_MESSAGE_
 use longhaul_proto::v1::blob_service_server::BlobServiceServer;
 use longhaul_proto::v1::control_service_server::ControlServiceServer;
 use longhaul_proto::v1::layer_service_server::LayerServiceServer;
+use longhaul_proto::v1::relay_service_server::RelayServiceServer;
 use longhaul_proto::v1::worker_service_server::WorkerServiceServer;
 use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, SpaceFloor, Store};
 use rand::TryRngCore;
@@ -33,11 +34,12 @@ use crate::actor::{Actor, ActorError, Allocations, Terms};
 use crate::allocator::{Allocator, SlurmConfig, token_prefix};
 use crate::auth::Gate;
 use crate::blobs::Blobs;
-use crate::control::Control;
+use crate::control::{Control, Succession};
 use crate::layers::Layers;
 use crate::message::{Ask, MAILBOX_CAPACITY, Message, now};
 use crate::passes::Passes;
 use crate::project::Projector;
+use crate::relay::Relays;
 use crate::session::Sessions;
 
 /// How long streams get to end after the coordinator has said that it stops.
@@ -67,6 +69,9 @@ pub struct Config {
     pub floor: SpaceFloor,
     /// How workers are asked of Slurm, if they are.
     pub slurm: Option<SlurmConfig>,
+    /// Which of the coordinators that follow one another over this store it is, if they do: it gives
+    /// way to later ones.
+    pub generation: Option<u64>,
 }
 
 /// Where to listen for other machines.
@@ -178,6 +183,7 @@ pub struct Coordinator {
     mailbox: mpsc::Sender<Message>,
     stop: CancellationToken,
     drained: CancellationToken,
+    wanted: CancellationToken,
     actor: JoinHandle<Result<(), ActorError>>,
     servers: Vec<JoinHandle<Result<(), tonic::transport::Error>>>,
     tasks: TaskTracker,
@@ -241,10 +247,10 @@ impl Coordinator {
             }
         };
         let actor = Actor::new(engine, Arc::clone(&store), projector, terms, receiver, replayed, allocations);
-        let drained = actor.drained();
+        let (drained, routes) = (actor.drained(), actor.routes());
         let actor = tokio::spawn(actor.run(stop.clone()));
 
-        let tasks = TaskTracker::new();
+        let (tasks, wanted) = (TaskTracker::new(), CancellationToken::new());
         if let Some(allocator) = allocator {
             tasks.spawn(allocator.run(stop.clone()));
         }
@@ -258,11 +264,13 @@ impl Coordinator {
             },
             blobs: Blobs { store: Arc::clone(&store) },
             layers,
+            relays: Relays::new(routes, stop.clone(), tasks.clone()),
             control: Control {
                 mailbox: mailbox.clone(),
                 store: Arc::clone(&store),
                 started_at: now(),
                 tasks: tasks.clone(),
+                succession: config.generation.map(|generation| Succession { generation, wanted: wanted.clone() }),
             },
         };
         let mut servers = Vec::new();
@@ -287,6 +295,7 @@ impl Coordinator {
             mailbox,
             stop,
             drained,
+            wanted,
             actor,
             servers,
             tasks,
@@ -353,6 +362,11 @@ impl Coordinator {
             // An actor that stopped tells nobody.
             let _ = told.await;
         }
+    }
+
+    /// Waits until the next coordinator of this store wants it; see [`Config::generation`].
+    pub async fn succeeded(&self) {
+        self.wanted.cancelled().await;
     }
 
     /// Waits until the coordinator has stopped by itself, which it does only on failure.
@@ -424,6 +438,7 @@ struct Services {
     sessions: Sessions,
     blobs: Blobs,
     layers: Layers,
+    relays: Relays,
     control: Control,
 }
 
@@ -432,11 +447,13 @@ impl Services {
         let sessions = WorkerServiceServer::new(self.sessions.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let blobs = BlobServiceServer::new(self.blobs.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let layers = LayerServiceServer::new(self.layers.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let relays = RelayServiceServer::new(self.relays.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let control = ControlServiceServer::new(self.control.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         builder
             .add_service(InterceptedService::new(sessions, gate.clone()))
             .add_service(InterceptedService::new(blobs, gate.clone()))
             .add_service(InterceptedService::new(layers, gate.clone()))
+            .add_service(InterceptedService::new(relays, gate.clone()))
             .add_service(InterceptedService::new(control, gate.clone()))
     }
 }

@@ -230,7 +230,7 @@ impl Sessions {
     }
 
     async fn report(&self, worker: WorkerId, session: u64, report: Report) -> Result<(), ReceiveError> {
-        let message = Message::Report { worker, session, report };
+        let message = Message::Report { worker, session, report: Box::new(report) };
         self.mailbox.send(message).await.map_err(|_| ReceiveError::Stopping)
     }
 

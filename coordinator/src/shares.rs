@@ -50,6 +50,8 @@ struct Word {
     at: Timestamp,
     demand: u32,
     down: Option<String>,
+    /// Since when it is so, if it is down.
+    since: Timestamp,
 }
 
 /// A worker that may hold shares.
@@ -154,7 +156,8 @@ impl Shares {
         if word.demand > 0 || word.answered || down.is_some() {
             self.heard.insert(word.endpoint.clone(), now);
         }
-        member.words.insert(word.endpoint.clone(), Word { at: now, demand: word.demand, down });
+        let since = Timestamp(now.0.saturating_sub(word.down_millis));
+        member.words.insert(word.endpoint.clone(), Word { at: now, demand: word.demand, down, since });
         if word.answered {
             // One answer is enough: the others hear of it by their shares.
             for member in self.members.values_mut() {
@@ -163,6 +166,12 @@ impl Shares {
                 }
             }
         }
+    }
+
+    /// Why no call of a worker is answered there, as it says itself, and since when.
+    pub(crate) fn down_at(&self, worker: WorkerId, endpoint: &str) -> Option<(&str, Timestamp)> {
+        let word = self.members.get(&worker)?.words.get(endpoint)?;
+        Some((word.down.as_deref()?, word.since))
     }
 
     /// Which endpoints are down, and are not any more, since this was last asked.

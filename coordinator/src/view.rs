@@ -88,6 +88,7 @@ pub(crate) fn budget_row(scope: &ScopeRecord) -> v1::BudgetRow {
         largest_exposure_nanos: scope.largest_exposure.nanos(),
         overshoot_nanos: scope.overshoot.nanos(),
         waiting: scope.waiting,
+        warned_percent: scope.warned.into(),
         stopped: scope.stopped.clone().unwrap_or_default(),
     }
 }
@@ -145,6 +146,9 @@ pub fn episode_row(reader: &Reader, record: &EpisodeRecord) -> Result<v1::Episod
         plan: digest_bytes(&record.plan).into(),
         attempt: attempt.map(|attempt| attempt.to_string()).unwrap_or_default(),
         spent_nanos: reader.episode_spent(record.id)?.nanos(),
+        // What is live waits, and only its coordinator knows for what.
+        waiting: String::new(),
+        waiting_since_millis: 0,
     })
 }
 

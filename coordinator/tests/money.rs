@@ -94,6 +94,8 @@ async fn end(worker: &mut FakeWorker, lease: &LeaseRef, calls: u32, state: Purse
     let end = longhaul_core::outcome::AttemptEnd::Unverified {
         ended_by: longhaul_core::outcome::EndedBy::Budget,
         reason: "no verifier".to_owned(),
+        fault: None,
+        parts: None,
     };
     worker
         .say(Up::Ended(v1::AttemptEnded {
@@ -257,6 +259,58 @@ async fn keys_go_to_workers_after_their_welcome_and_when_they_change_and_are_nev
     let mut worker = FakeWorker::connect_as(worker.id, &world.access(), &[]).await;
     world.submit(1).await;
     assert!(matches!(worker.next().await, Down::Lease(_)), "no key was to be told");
+    world.stop().await;
+}
+
+/// The live attempt, once what it waits for is so.
+async fn live(world: &World, so: impl Fn(&str) -> bool) -> v1::LiveAttempt {
+    loop {
+        let status = common::status(&world.access()).await.expect("a status");
+        let live = status.workers.into_iter().flat_map(|worker| worker.attempts).next();
+        if let Some(live) = live.filter(|live| live.steps == 1 && so(&live.waiting)) {
+            return live;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_live_attempt_waits_for_is_told_wherever_it_is_shown() {
+    let world = World::start().await;
+    let run = world.submit_with_model("vendor").await;
+    let mut worker = FakeWorker::connect(&world.access(), &[]).await;
+    let lease = worker.lease().await;
+    let word = |down: &str, answered| {
+        let (endpoint, down) = ("vendor".to_owned(), down.to_owned());
+        Up::EndpointWord(v1::EndpointWord { endpoint, demand: 1, down, answered, down_millis: 60_000 })
+    };
+    let progress = |phase: v1::AttemptPhase| {
+        let attempt = Some(lease.into());
+        Up::Progress(v1::AttemptProgress { attempt, phase: phase.into(), steps: 1 })
+    };
+    worker.say(word("no key named `X`", false)).await;
+    worker.say(progress(v1::AttemptPhase::Export)).await;
+    live(&world, str::is_empty).await;
+    worker.say(progress(v1::AttemptPhase::Acting)).await;
+    let waits = live(&world, |waiting| !waiting.is_empty()).await;
+    assert_eq!(waits.waiting, "endpoint vendor: no key named `X`");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after the epoch").as_millis();
+    assert!(u128::from(waits.waiting_since_millis) + 60_000 <= now, "it says since when");
+
+    let update = world.follow(run).await.message().await.expect("an update").expect("there");
+    assert_eq!(update.waiting, [waits.waiting.as_str()]);
+    let request = v1::ListEpisodesRequest { run_id: run.to_string() };
+    let mut rows = world.control().await.list_episodes(request).await.expect("episodes").into_inner();
+    let row = rows.message().await.expect("a row").expect("there");
+    let request = v1::GetEpisodeRequest { episode_id: common::episode_id(run, 0) };
+    let episode = world.control().await.get_episode(request).await.expect("an episode").into_inner();
+    for row in [row, episode.row.expect("there")] {
+        assert_eq!(row.waiting, waits.waiting);
+        assert!(row.waiting_since_millis > 0);
+    }
+
+    worker.say(word("", true)).await;
+    live(&world, str::is_empty).await;
     world.stop().await;
 }
 

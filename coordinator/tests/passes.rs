@@ -7,10 +7,10 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 
 use common::World;
-use longhaul_coordinator::{ACCESS_FOLDER, PASSES_FOLDER, pass_file};
+use longhaul_coordinator::{ACCESS_FOLDER, PASSES_FOLDER};
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
-use longhaul_proto::access::{Access, Address, Secret};
+use longhaul_proto::access::{Access, Address, Secret, pass_file};
 use longhaul_proto::v1;
 use longhaul_proto::v1::blob_service_client::BlobServiceClient;
 use longhaul_proto::v1::control_service_client::ControlServiceClient;

@@ -3,12 +3,15 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{FakeWorker, World, episode_id, png_blob};
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass, SettlementKind};
 use longhaul_proto::access::{Access, AccessError, Address, Secret};
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
 use longhaul_store::EpisodeState;
+use tonic::Streaming;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_goes_to_its_verdicts() {
@@ -49,6 +52,40 @@ async fn a_run_goes_to_its_verdicts() {
     assert_eq!(episode.attempts_json.len(), 1);
     assert_eq!(episode.logs.len(), 1);
     assert_eq!(episode.logs[0].name, "post_start.log");
+    world.stop().await;
+}
+
+/// Follows until the run has settled; how many rows each update had.
+async fn followed(follow: &mut Streaming<v1::RunUpdate>) -> Vec<usize> {
+    let (mut rows, mut seen) = (Vec::new(), BTreeSet::new());
+    loop {
+        let update = follow.message().await.expect("an update").expect("not the end");
+        rows.push(update.settled.len());
+        assert!(update.settled.iter().all(|row| row.settlement_json.is_empty() && row.state == "cancelled"));
+        seen.extend(update.settled.into_iter().map(|row| row.episode_id));
+        if update.done {
+            assert_eq!(seen.len(), rows.iter().sum::<usize>(), "each of them once");
+            return rows;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_of_a_large_run_hear_of_all_of_it_in_messages_of_a_bounded_size() {
+    let world = World::start().await;
+    let run = world.submit_many(2_500).await;
+    let cancel = v1::CancelRequest { run_id: run.to_string(), by: "me".to_owned() };
+    let live = async {
+        // Followed before anything settles, and as all of it does.
+        let mut follow = world.follow(run).await;
+        follow.message().await.expect("an update").expect("the run as it is");
+        world.control().await.cancel(cancel).await.expect("cancelled");
+        followed(&mut follow).await
+    };
+    for rows in [live.await, followed(&mut world.follow(run).await).await] {
+        assert_eq!(rows.iter().sum::<usize>(), 2_500);
+        assert!(rows.iter().all(|rows| *rows <= 1_000), "{rows:?}");
+    }
     world.stop().await;
 }
 

@@ -33,6 +33,8 @@ impl Engine {
         match event {
             Event::CoordinatorRestarted { at } => {
                 self.state.workers.values_mut().for_each(|worker| worker.session = None);
+                // Who said so is asked anew: nobody would take it back that was down before.
+                self.state.endpoints_down.clear();
                 self.doubt_everything(*at);
                 self.volatile.forgive(*at);
             }

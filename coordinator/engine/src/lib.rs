@@ -166,8 +166,8 @@
 //! allocation, or that Slurm ended by TIMEOUT, was *cut off*: the event says how much time its
 //! worker had left when it began, and the next attempt wants twice that. Only cut-offs with at
 //! least half of the longest walltime on offer count (of one that began late nothing is known),
-//! as a number of their own; after [`Settings::max_cut_offs`] of them the episode is set aside.
-//! It ends: each cut-off either counts or doubles what is wanted next. What was set aside is
+//! as a number of their own; after `max_cut_offs` of them, which its run says, the episode is set
+//! aside. It ends: each cut-off either counts or doubles what is wanted next. What was set aside is
 //! remembered beyond its run ([`state::State::set_aside`]).
 //!
 //! ## What a worker turns out to be

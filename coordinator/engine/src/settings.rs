@@ -15,9 +15,6 @@ pub struct Settings {
     pub skew: Millis,
     /// How many workers an episode may take down with it before it is set aside.
     pub max_lost_workers: u32,
-    /// How many attempts of an episode may be cut off by the end of an allocation, each of
-    /// which had at least half of the longest walltime on offer, before it is set aside.
-    pub max_cut_offs: u32,
     /// How many attempts of an episode may end on a full disk before it is set aside.
     pub max_full_disks: u32,
     /// For how long a node gets no lease after an attempt ended there on a full disk.
@@ -58,7 +55,6 @@ impl Default for Settings {
             lease_ttl: Millis::from_secs(40),
             skew: Millis::from_secs(10),
             max_lost_workers: 3,
-            max_cut_offs: 3,
             max_full_disks: 6,
             disk_rest: Millis::from_secs(120),
             max_backoff: Millis::from_secs(600),

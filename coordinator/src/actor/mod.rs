@@ -32,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use crate::allocator::Order;
 use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
+use crate::relay::Routes;
 use crate::session::{chain, wire};
 use crate::shares::Shares;
 
@@ -114,6 +115,8 @@ pub(crate) struct Actor {
     /// Keys of model vendors, by name: here, at workers, and nowhere else.
     secrets: BTreeMap<String, Secret>,
     shares: Shares,
+    /// Where connections may be relayed to.
+    routes: Routes,
     /// Workers have said by which shares they act since these were divided.
     shares_due: bool,
     draining: Option<String>,
@@ -149,6 +152,7 @@ impl Actor {
             allocations,
             secrets: BTreeMap::new(),
             shares: Shares::new(terms.lease_ttl),
+            routes: Routes::default(),
             shares_due: false,
             terms,
             draining: None,
@@ -158,6 +162,10 @@ impl Actor {
 
     pub(crate) fn drained(&self) -> CancellationToken {
         self.drained.clone()
+    }
+
+    pub(crate) fn routes(&self) -> Routes {
+        self.routes.clone()
     }
 
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
@@ -271,6 +279,8 @@ impl Actor {
             for run in std::mem::take(&mut self.settled_runs) {
                 self.internal(Command::ForgetRun { run })?;
             }
+            let runs = &self.engine.state().runs;
+            self.routes.forget(|run| runs.contains_key(&run));
             self.commit().await?;
             self.followed.retain(|_, followed| followed.version.receiver_count() > 0);
         }
@@ -322,7 +332,7 @@ impl Actor {
                     tracing::debug!(%worker, session, %rejection, "a session ended that did not count");
                 }
             }
-            Message::Report { worker, session, report } => self.report(worker, session, report)?,
+            Message::Report { worker, session, report } => self.report(worker, session, *report)?,
             Message::Ask(ask) => self.ask(ask)?,
             Message::Slurm(command) => self.internal(*command)?,
             Message::EndAllocations { done } => self.end_allocations(done)?,
@@ -506,6 +516,10 @@ impl Actor {
             Ask::PutSecrets { secrets, reply } => {
                 self.keep_secrets(secrets);
                 self.answer(reply, ());
+            }
+            Ask::Secrets { reply } => {
+                let secrets = self.secrets.clone().into_iter().collect();
+                self.answer(reply, secrets);
             }
             Ask::Pools { reply } => {
                 let pools = self.pools();

@@ -127,6 +127,7 @@ impl Actor {
     pub(super) fn learn_endpoints(&mut self, run: RunId, plan: &GatewayPlan) {
         let limits = plan.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.limits));
         self.shares.learn(run, limits.collect::<BTreeMap<_, _>>());
+        self.routes.learn(run, plan);
         self.tell_shares();
     }
 

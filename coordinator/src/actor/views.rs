@@ -1,6 +1,6 @@
 //! What people are shown of the engine's state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::time::Timestamp;
@@ -46,12 +46,13 @@ impl Actor {
             .unwrap_or_default();
         if let Some(forgotten) = state.forgotten.get(&id) {
             let summary = forgotten.summary.clone();
-            return Some(RunView { summary, live: Vec::new(), building: Vec::new(), waiting: Vec::new(), settled });
+            let (live, building, waiting, warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            return Some(RunView { summary, live, building, waiting, warnings, settled });
         }
         let run = state.runs.get(&id)?;
         let episodes = u32::try_from(run.episodes.len()).unwrap_or(u32::MAX);
         let live: Vec<_> = (0..episodes).filter_map(|index| self.live(EpisodeId { run: id, index })).collect();
-        let waiting = if live.is_empty() { self.waiting(id, run) } else { Vec::new() };
+        let waiting = if live.is_empty() { self.waiting(id, run) } else { waits_of(&live) };
         let building = state
             .layers
             .values()
@@ -59,7 +60,9 @@ impl Actor {
             .filter(|layer| run.plan.envs.iter().any(|env| env.name == layer.env))
             .map(|layer| format!("{} {}", layer.kind.name(), layer.env))
             .collect();
-        Some(RunView { summary: run.summary(id), live, building, waiting, settled })
+        let warned = self.engine.shared_budget(id).into_iter().filter(|scope| scope.warned > 0);
+        let warnings = warned.map(|scope| format!("over {} % of the budget of {} is spent", scope.warned, scope.scope));
+        Some(RunView { summary: run.summary(id), live, building, waiting, warnings: warnings.collect(), settled })
     }
 
     /// Why the queued episodes of a run wait; one answer for each env, since the envs of a
@@ -94,14 +97,36 @@ impl Actor {
 
     pub(super) fn live(&self, id: EpisodeId) -> Option<v1::LiveAttempt> {
         let (episode, entry) = self.engine.state().runs.get(&id.run)?.episode(id.index)?;
-        let EpisodeState::Active { number, .. } = episode.state else { return None };
+        let EpisodeState::Active { number, worker, .. } = episode.state else { return None };
         let attempt = AttemptId { episode: id, number };
         let (phase, steps) = self.progress.get(&attempt).copied().unwrap_or((v1::AttemptPhase::Unspecified, 0));
+        let acts = phase == v1::AttemptPhase::Acting;
+        let waits = acts.then(|| self.down_for(worker, self.endpoints_of(id))).flatten();
+        let (waiting, since) = waits.unwrap_or_default();
         Some(v1::LiveAttempt {
+            waiting,
+            waiting_since_millis: since.0,
             attempt: attempt.to_string(),
             task: entry.task.to_string(),
             phase: Some(v1::AttemptPhaseName { name: phase_name(phase).to_owned() }),
             steps,
+        })
+    }
+
+    fn endpoints_of(&self, id: EpisodeId) -> &[String] {
+        let run = self.engine.state().runs.get(&id.run);
+        run.and_then(|run| Some(run.endpoints(run.episode(id.index)?.1))).unwrap_or_default()
+    }
+
+    /// Which of these endpoints answers no call of a worker, and why: what the worker says itself,
+    /// else what all of them together come to.
+    fn down_for(&self, worker: WorkerId, endpoints: &[String]) -> Option<(String, Timestamp)> {
+        endpoints.iter().find_map(|endpoint| {
+            let (reason, since) = match self.shares.down_at(worker, endpoint) {
+                Some(said) => said,
+                None => (self.engine.state().endpoints_down.get(endpoint)?.as_str(), Timestamp::default()),
+            };
+            Some((format!("endpoint {endpoint}: {reason}"), since))
         })
     }
 
@@ -123,6 +148,12 @@ impl Actor {
         });
         Some(followed.version.subscribe())
     }
+}
+
+/// What live attempts wait for, each reason once.
+fn waits_of(live: &[v1::LiveAttempt]) -> Vec<String> {
+    let reasons: BTreeSet<&str> = live.iter().map(|attempt| attempt.waiting.as_str()).collect();
+    reasons.into_iter().filter(|reason| !reason.is_empty()).take(REASONS_SHOWN).map(str::to_owned).collect()
 }
 
 const fn phase_name(phase: v1::AttemptPhase) -> &'static str {

@@ -20,7 +20,7 @@ fn shares(concurrent: u32) -> Shares {
 }
 
 fn word(demand: u32, down: &str, answered: bool) -> v1::EndpointWord {
-    v1::EndpointWord { endpoint: "model".to_owned(), demand, down: down.to_owned(), answered }
+    v1::EndpointWord { endpoint: "model".to_owned(), demand, down: down.to_owned(), answered, down_millis: 3_000 }
 }
 
 fn told(all: &[(WorkerId, v1::EndpointShares)], who: u32) -> Option<(u32, u64)> {

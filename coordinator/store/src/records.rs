@@ -58,6 +58,8 @@ pub struct ScopeRecord {
     pub overshoot: Money,
     /// Requests that wait for money that may come back.
     pub waiting: u32,
+    /// The highest percentage of its cap that people were warned of: 0, 80 or 95.
+    pub warned: u8,
     /// Why nothing more is granted, if so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stopped: Option<String>,

@@ -7,9 +7,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use longhaul_coordinator::{Config, Coordinator, Listen, StartError};
-use longhaul_core::agent::{AgentSpec, Answer};
+use longhaul_core::agent::{AgentSpec, Answer, Harness};
 use longhaul_core::budget::RunBudgets;
 use longhaul_core::digest::Digest;
+use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
@@ -51,6 +52,7 @@ fn config(store: PathBuf) -> Config {
         heartbeat: Millis(200),
         floor: SpaceFloor::default(),
         slurm: None,
+        generation: None,
     }
 }
 
@@ -100,6 +102,13 @@ impl World {
         let mut config = config(folder.path().join("store"));
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         config.listen = Some(Listen { address, host: "127.0.0.1".to_owned() });
+        Self::from(config, folder).await
+    }
+
+    /// One that gives way to later ones.
+    pub(crate) async fn start_as_generation(generation: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = Config { generation: Some(generation), ..config(folder.path().join("store")) };
         Self::from(config, folder).await
     }
 
@@ -190,12 +199,37 @@ impl World {
         let run = self.new_run();
         let plan = self.put_blob(b"the plan of an episode that costs").await;
         let budgets = RunBudgets { run: Some(Money::from_nanos(cap)), ..RunBudgets::default() };
-        self.submit_with(run, vec![plan], budgets).await.expect("submitted");
+        self.submit_with(run, vec![plan], budgets, None, AgentSpec::Idle).await.expect("submitted");
+        run
+    }
+
+    /// A run of one episode that may call these endpoints.
+    pub(crate) async fn submit_with_gateway(&self, gateway: &GatewayPlan) -> RunId {
+        let run = self.new_run();
+        let plan = self.put_blob(b"the plan of an episode that calls").await;
+        let gateway = self.put_blob(&serde_json::to_vec(gateway).expect("JSON")).await;
+        self.submit_with(run, vec![plan], RunBudgets::default(), Some(gateway), AgentSpec::Idle)
+            .await
+            .expect("submitted");
+        run
+    }
+
+    /// A run of one episode whose agent is a model of this endpoint.
+    pub(crate) async fn submit_with_model(&self, endpoint: &str) -> RunId {
+        let run = self.new_run();
+        let plan = self.put_blob(b"the plan of an episode with a model").await;
+        let agent = AgentSpec::Model {
+            name: "model".to_owned(),
+            harness: Harness::Tools,
+            endpoint: endpoint.to_owned(),
+            model: "model".to_owned(),
+        };
+        self.submit_with(run, vec![plan], RunBudgets::default(), None, agent).await.expect("submitted");
         run
     }
 
     async fn submit_plans(&self, run: RunId, plans: Vec<Digest>) -> Result<v1::SubmitResponse, Status> {
-        self.submit_with(run, plans, RunBudgets::default()).await
+        self.submit_with(run, plans, RunBudgets::default(), None, AgentSpec::Idle).await
     }
 
     async fn submit_with(
@@ -203,6 +237,8 @@ impl World {
         run: RunId,
         plans: Vec<Digest>,
         budgets: RunBudgets,
+        gateway: Option<Digest>,
+        agent: AgentSpec,
     ) -> Result<v1::SubmitResponse, Status> {
         let env = self.put_blob(b"the plan of an env").await;
         let entry = |(index, plan)| {
@@ -213,12 +249,12 @@ impl World {
         let plan = RunPlan {
             name: "a test".to_owned(),
             benchmark: "/nowhere".to_owned(),
-            agents: vec![AgentSpec::Idle],
+            agents: vec![agent],
             envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
             episodes: plans.into_iter().enumerate().map(entry).collect(),
-            retry: RetryPolicy { max_attempts: 3, backoff: Millis(1) },
+            retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1) },
             budgets,
-            gateway: None,
+            gateway,
             until: None,
         };
         let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
@@ -452,6 +488,7 @@ impl FakeWorker {
             feedback: "right".to_owned(),
             details: serde_json::Value::Null,
             ended_by: EndedBy::Agent,
+            parts: None,
         };
         self.end(lease, &AttemptEnd::Verdict(verdict), steps).await;
     }
@@ -465,7 +502,12 @@ impl FakeWorker {
     }
 
     pub(crate) async fn end_unverified(&self, lease: &LeaseRef, ended_by: EndedBy) {
-        self.end(lease, &AttemptEnd::Unverified { ended_by, reason: "no verifier".to_owned() }, 0).await;
+        self.end(
+            lease,
+            &AttemptEnd::Unverified { ended_by, reason: "no verifier".to_owned(), fault: None, parts: None },
+            0,
+        )
+        .await;
     }
 
     pub(crate) async fn end_ack(&mut self) -> v1::EndAck {

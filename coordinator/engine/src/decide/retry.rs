@@ -41,6 +41,8 @@ pub(super) fn recordable(end: AttemptEnd) -> AttemptEnd {
         AttemptEnd::Verdict(verdict) if !verdict.score.is_finite() => AttemptEnd::Unverified {
             ended_by: verdict.ended_by,
             reason: format!("the verifier's score is not a finite number: {}", verdict.score),
+            fault: Some(FaultClass::Verifier),
+            parts: verdict.parts,
         },
         end => end,
     }
@@ -53,8 +55,13 @@ pub(super) fn next(engine: &Engine, id: EpisodeId, over: &Over<'_>) -> Next {
     let Some((episode, _)) = run.episode(id.index) else { return Next::Requeue(Millis(0)) };
     match over.ending {
         Ending::Reported(AttemptEnd::Verdict(verdict)) => Next::Settle(Settlement::Verdict(verdict.clone())),
-        Ending::Reported(AttemptEnd::Unverified { ended_by, reason }) => {
-            Next::Settle(Settlement::Unverified { ended_by: *ended_by, reason: reason.clone() })
+        Ending::Reported(AttemptEnd::Unverified { ended_by, reason, fault, parts }) => {
+            Next::Settle(Settlement::Unverified {
+                ended_by: *ended_by,
+                reason: reason.clone(),
+                fault: *fault,
+                parts: parts.clone(),
+            })
         }
         // Whatever else ends after a cancel had no verdict before it.
         _ if run.cancelled.is_some() => Next::Settle(Settlement::Cancelled),
@@ -84,7 +91,7 @@ fn after_fault(
     }
     if !end.counts() {
         // Nobody's fault but the node's: another worker may start it at once, but not for ever.
-        return match set_aside(engine, episode, over, end, fault) {
+        return match set_aside(engine, (run, episode), over, end, fault) {
             Some(message) => Next::Settle(Settlement::Faulted(Fault { message, ..fault.clone() })),
             None => Next::Requeue(Millis(0)),
         };
@@ -97,7 +104,13 @@ fn after_fault(
 }
 
 /// Why an episode is not tried again after what was no fault of its own, if it was enough.
-fn set_aside(engine: &Engine, episode: &Episode, over: &Over<'_>, end: PastEnd, fault: &Fault) -> Option<String> {
+fn set_aside(
+    engine: &Engine,
+    (run, episode): (&Run, &Episode),
+    over: &Over<'_>,
+    end: PastEnd,
+    fault: &Fault,
+) -> Option<String> {
     let (settings, worker) = (&engine.settings, over.worker);
     let enough = |count: usize, limit: u32| count >= usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
     if end.took_worker() && engine.explained_loss(worker).is_none() {
@@ -124,7 +137,7 @@ fn set_aside(engine: &Engine, episode: &Episode, over: &Over<'_>, end: PastEnd, 
         return None;
     }
     let times = episode.cut_offs(Some(longest)).saturating_add(1);
-    (times >= settings.max_cut_offs.max(1)).then(|| {
+    (times >= run.plan.retry.max_cut_offs.max(1)).then(|| {
         format!(
             "set aside: {times} of its attempts were cut off by the end of their allocation, the last one with {had} \
              before it, and the longest walltime on offer is {longest}: give a pool a longer `time` \

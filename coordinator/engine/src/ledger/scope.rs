@@ -77,6 +77,8 @@ pub struct ScopeView {
     pub overshoot: Money,
     /// How many requests wait for money that may come back.
     pub waiting: u32,
+    /// The highest percentage of the cap that people were warned of: 0 if none yet.
+    pub warned: u8,
     /// Why nothing more is granted, if so.
     pub stopped: Option<String>,
 }

@@ -71,6 +71,7 @@ fn view(
         largest_exposure: account.largest_exposure,
         overshoot: account.overshoot,
         waiting: waiting.get(&key).copied().unwrap_or_default(),
+        warned: account.warned,
         stopped: reason_against(&whose, account, account.smallest.unwrap_or_default()),
     })
 }

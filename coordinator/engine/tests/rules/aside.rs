@@ -65,6 +65,24 @@ fn an_episode_that_is_longer_than_every_walltime_is_set_aside_and_named() {
 }
 
 #[test]
+fn a_run_says_how_often_its_episodes_may_be_cut_off() {
+    for often in [1, 5] {
+        let mut bench = Bench::new();
+        bench.set_pool(Pool { idle: Millis(9 * HOUR), ..pool() });
+        let mut plan = small(1);
+        plan.retry.max_cut_offs = often;
+        bench.submit(1, plan);
+        for worker in 1..=often {
+            assert_eq!(bench.settlement(1, 0), None, "{} cut-offs of {often}", worker - 1);
+            let token = allocated(&mut bench, worker, HOUR);
+            warned(&mut bench, worker, &token, HOUR - 60_000);
+        }
+        let said = format!("{often} of its attempts were cut off");
+        assert!(bench.faulted(1, 0).message.contains(&said), "{}", bench.faulted(1, 0).message);
+    }
+}
+
+#[test]
 fn what_began_late_in_its_allocation_says_nothing_of_how_long_it_takes() {
     let mut bench = waiting();
     let mut passed_over = Vec::new();

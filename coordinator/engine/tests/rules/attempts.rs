@@ -30,7 +30,10 @@ fn a_verdict_settles_its_episode_whether_passed_or_failed() {
 #[test]
 fn an_unverified_attempt_is_not_run_again() {
     let mut bench = started();
-    bench.end(bench.lease(1, 0), AttemptEnd::Unverified { ended_by: EndedBy::Agent, reason: "a stub".to_owned() });
+    bench.end(
+        bench.lease(1, 0),
+        AttemptEnd::Unverified { ended_by: EndedBy::Agent, reason: "a stub".to_owned(), fault: None, parts: None },
+    );
     assert_eq!(bench.settlement(1, 0).map(Settlement::kind), Some(SettlementKind::Unverified));
 }
 
@@ -39,7 +42,7 @@ fn a_score_that_is_no_number_is_no_verdict() {
     let mut bench = started();
     let ended_by = EndedBy::Agent;
     let (feedback, details) = (String::new(), serde_json::json!(null));
-    let end = AttemptEnd::Verdict(Verdict { passed: true, score: f64::NAN, feedback, details, ended_by });
+    let end = AttemptEnd::Verdict(Verdict { passed: true, score: f64::NAN, feedback, details, ended_by, parts: None });
     let events = bench.end(bench.lease(1, 0), end);
     assert_eq!(bench.settlement(1, 0).map(Settlement::kind), Some(SettlementKind::Unverified));
     let stored = serde_json::to_string(&events).expect("events are JSON");

@@ -102,7 +102,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32]) -> RunPlan {
         agents: vec![AgentSpec::Idle],
         envs,
         episodes: (0..).zip(episodes).map(entry).collect(),
-        retry: RetryPolicy { max_attempts: 2, backoff: Millis(8_000) },
+        retry: RetryPolicy { max_attempts: 2, max_cut_offs: 3, backoff: Millis(8_000) },
         budgets: RunBudgets::default(),
         gateway: None,
         until: None,
@@ -121,7 +121,7 @@ pub(crate) fn capacity(cpu_millis: u32, memory_mib: u64, max_slots: u32) -> Capa
 pub(crate) fn verdict(passed: bool) -> AttemptEnd {
     let details = serde_json::json!({});
     let feedback = String::new();
-    AttemptEnd::Verdict(Verdict { passed, score: 50.0, feedback, details, ended_by: EndedBy::Agent })
+    AttemptEnd::Verdict(Verdict { passed, score: 50.0, feedback, details, ended_by: EndedBy::Agent, parts: None })
 }
 
 pub(crate) fn fault(class: FaultClass) -> AttemptEnd {

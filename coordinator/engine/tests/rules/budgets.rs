@@ -254,6 +254,21 @@ fn an_endpoint_that_is_down_admits_one_that_watches_it_and_no_other() {
 }
 
 #[test]
+fn a_coordinator_that_restarts_asks_anew_which_endpoints_are_down() {
+    let mut bench = Bench::new();
+    bench.step(Command::EndpointSeen { endpoint: "qwen endpoint".to_owned(), down: Some("503".to_owned()) });
+    bench.step(Command::CoordinatorRestarted);
+    bench.submit(1, priced(2, RunBudgets::default()));
+    bench.connect(1, capacity(100_000, 100_000, 0));
+    assert!(bench.is_active(1, 0) && bench.is_active(1, 1));
+    assert_eq!(
+        bench.step(Command::EndpointSeen { endpoint: "qwen endpoint".to_owned(), down: Some("503".to_owned()) }).len(),
+        1,
+        "it is down still, and that is new"
+    );
+}
+
+#[test]
 fn a_cancelled_run_gets_no_more_money() {
     let mut bench = started(2, capped(cents(10)));
     let (mut first, mut second) = (Wallet::of(&bench, 0), Wallet::of(&bench, 1));

@@ -70,13 +70,30 @@ fn a_worker_that_gets_itself_ready_is_neither_silent_nor_idle_nor_replaced() {
     assert!(why.allocations[0].reason().contains("making the base image"), "{}", why.allocations[0].reason());
     bench.connect_in(1, from(&token, "1", 0, 0));
     assert_eq!(bench.held_by(1).len(), 4);
-    // Its time without work counts from when it was ready.
-    bench.step(Command::CancelRun { run: run_id(1), by: "me".to_owned() });
-    let ended: Vec<_> = bench.held_by(1);
-    for lease in ended {
-        bench.end(lease, longhaul_core::outcome::AttemptEnd::Cancelled);
+}
+
+#[test]
+fn a_workers_time_without_work_counts_from_when_it_was_ready() {
+    let mut bench = Bench::new();
+    bench.set_pool(pool());
+    bench.submit(1, small(1));
+    let token = bench.runs_as("1");
+    let until = bench.now.plus(Millis(3_600_000));
+    bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, preparing());
+    for _ in 0..10 {
+        bench.pass_with(20_000, &[1]);
+        bench.queue(vec![running(&token, "1", 0, 0, until)]);
     }
-    assert!(bench.orders(&bench.engine.clone().step(bench.now, Command::Tick).expect("a tick")).is_empty());
+    // Nothing is left to do when it is ready at last.
+    bench.step(Command::CancelRun { run: run_id(1), by: "me".to_owned() });
+    bench.connect_in(1, from(&token, "1", 0, 0));
+    let released = |bench: &Bench| bench.engine.state().submissions[&token].tasks[&0].release.clone();
+    bench.pass_with(pool().idle.0 - 5_000, &[1]);
+    bench.queue(vec![running(&token, "1", 0, 0, until)]);
+    assert_eq!(released(&bench), None);
+    bench.pass_with(10_000, &[1]);
+    bench.queue(vec![running(&token, "1", 0, 0, until)]);
+    assert!(released(&bench).expect("it is ended").reason.contains("nothing to do"));
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32], max_attempts: u32) -> 
         agents: vec![AgentSpec::Idle],
         episodes: entries.collect(),
         envs,
-        retry: RetryPolicy { max_attempts, backoff: Millis(4_000) },
+        retry: RetryPolicy { max_attempts, max_cut_offs: 3, backoff: Millis(4_000) },
         budgets: RunBudgets::default(),
         gateway: None,
         until: None,

@@ -291,13 +291,19 @@ fn ending(choice: u8) -> AttemptEnd {
             feedback: "said so".to_owned(),
             details,
             ended_by: EndedBy::Agent,
+            parts: None,
         })
     };
     match choice % 24 {
         0..=5 => verdict(true, 87.654_321),
         6..=8 => verdict(false, 12.5),
         9 => verdict(true, f64::INFINITY),
-        10 | 11 => AttemptEnd::Unverified { ended_by: EndedBy::Steps, reason: "no verifier".to_owned() },
+        10 | 11 => AttemptEnd::Unverified {
+            ended_by: EndedBy::Steps,
+            reason: "no verifier".to_owned(),
+            fault: None,
+            parts: None,
+        },
         12 => AttemptEnd::Cancelled,
         13 | 14 => AttemptEnd::Fault(fault(FaultClass::Preempted)),
         other => AttemptEnd::Fault(fault(FaultClass::ALL[usize::from(other) % FaultClass::ALL.len()])),
