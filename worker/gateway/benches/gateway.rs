@@ -29,7 +29,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use longhaul_core::call::CallRecord;
-use longhaul_gateway::ports::{Blob, Journal, JournalError, Reservation, SystemClock};
+use longhaul_gateway::ports::{Blob, Journal, JournalError, Reservation, ReserveError, SystemClock};
 use longhaul_gateway::{Account, Gateway, GatewayConfig, Opening};
 use serde_json::{Value, json};
 use standin::{Fault, Standin};
@@ -54,8 +54,8 @@ impl Spool {
 }
 
 impl Journal for Spool {
-    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), JournalError> {
-        self.append(reservation, &blobs)
+    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), ReserveError> {
+        Ok(self.append(reservation, &blobs)?)
     }
 
     fn settled(&self, record: &CallRecord, blobs: Vec<Blob>) -> Result<(), JournalError> {

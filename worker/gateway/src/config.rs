@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ports::Clock;
+use crate::ports::{Clock, Relay};
 
 /// What a gateway is set up with.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct GatewayConfig {
     pub extra_roots: Vec<PathBuf>,
     /// The way out, where there is no direct one.
     pub proxies: Proxies,
+    /// The way to endpoints that are relayed; without it their calls fail before they are sent.
+    pub relay: Option<Arc<dyn Relay>>,
     /// The largest request body that is taken from a client.
     pub max_request: usize,
     /// The largest response that is read.
@@ -44,6 +46,7 @@ impl GatewayConfig {
             seed,
             extra_roots: Vec::new(),
             proxies: Proxies::default(),
+            relay: None,
             max_request: 64 << 20,
             max_response: 64 << 20,
             connect_limit: Duration::from_secs(15),

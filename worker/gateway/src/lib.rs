@@ -5,6 +5,7 @@
 //! it needs of them are [`ports`].
 
 mod account;
+mod aside;
 mod call;
 mod config;
 mod endpoint;
@@ -20,7 +21,7 @@ mod skeleton;
 pub use account::{Account, Opening};
 pub use call::{CallError, ModelAnswer, ModelCall};
 pub use config::{GatewayConfig, GatewayError, Proxies};
-pub use endpoint::{EndpointShare, EndpointWord};
+pub use endpoint::{EndpointDown, EndpointShare, EndpointWord};
 pub use gateway::Gateway;
 pub use protocol::Surface;
 pub use skeleton::{JoinError, join};

@@ -1,4 +1,4 @@
-//! What the gateway needs of its surroundings: money, a journal, secrets.
+//! What the gateway needs of its surroundings: money, a journal, secrets, a way out.
 
 use std::fmt;
 use std::future::Future;
@@ -7,9 +7,11 @@ use std::pin::Pin;
 use bytes::Bytes;
 use longhaul_core::call::{CallRecord, Purpose, PurseKind};
 use longhaul_core::digest::Digest;
+use longhaul_core::endpoint::Destination;
 use longhaul_core::money::Money;
 use longhaul_core::purse::PurseState;
 use longhaul_core::time::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// An answer that takes a while.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -105,14 +107,31 @@ pub struct JournalError {
     pub disk: bool,
 }
 
+/// Why a call was not written down before it: it must not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReserveError {
+    /// No call may be made now: it is asked again when [`Journal::ready`] resolves.
+    #[error("no call may be made now")]
+    NotNow,
+    /// It cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
 /// Where calls are written down: the worker's spool. It survives the worker's death.
 pub trait Journal: fmt::Debug + Send + Sync {
+    /// Resolves when calls may be made: at once, unless the right to make them has run out and
+    /// may be renewed. What is waited for here is not the attempt's time.
+    fn ready(&self) -> Later<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Before the call is made, with the blobs of its request that are new to the attempt.
     ///
     /// # Errors
     ///
-    /// It could not be written: the call must not be made.
-    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), JournalError>;
+    /// It could not be written, or no call may be made now: it must not be made.
+    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), ReserveError>;
 
     /// After the call, before its answer is handed out, with the blobs of its response.
     ///
@@ -150,4 +169,15 @@ impl fmt::Debug for Secret {
 pub trait Secrets: fmt::Debug + Send + Sync {
     /// The key of that name, if it is known now.
     fn get(&self, name: &str) -> Option<Secret>;
+}
+
+/// A connection that stands.
+pub trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
+
+/// The way to endpoints that this node does not reach by itself: somebody who does connects for it.
+pub trait Relay: fmt::Debug + Send + Sync {
+    /// A connection to there. TLS is spoken inside of it, so that whoever passes it on sees no key.
+    fn connect(&self, to: Destination) -> Later<'static, std::io::Result<Box<dyn Pipe>>>;
 }

@@ -223,12 +223,12 @@ impl Parts {
         if bytes.is_empty() {
             return;
         }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) if bytes.len() < LONG_STRING => match pieces.last_mut() {
+        match short_text(&bytes, LONG_STRING) {
+            Some(text) => match pieces.last_mut() {
                 Some(Piece::Text(last)) => last.push_str(text),
                 _ => pieces.push(Piece::Text(text.to_owned())),
             },
-            _ => pieces.push(Piece::Blob(self.blob(bytes))),
+            None => pieces.push(Piece::Blob(self.blob(bytes))),
         }
     }
 
@@ -245,13 +245,13 @@ impl Parts {
     }
 
     fn piece(&mut self, bytes: Bytes, pieces: &mut Vec<Piece>) {
-        match std::str::from_utf8(&bytes) {
-            Ok(text) if bytes.len() < SHORT => match pieces.last_mut() {
+        match short_text(&bytes, SHORT) {
+            Some(text) => match pieces.last_mut() {
                 // Short texts stay apart from each other where a run may end between them.
                 Some(Piece::Text(last)) if last.len() < SHORT => last.push_str(text),
                 _ => pieces.push(Piece::Text(text.to_owned())),
             },
-            _ => pieces.push(Piece::Blob(self.blob(bytes))),
+            None => pieces.push(Piece::Blob(self.blob(bytes))),
         }
     }
 
@@ -272,6 +272,11 @@ impl Parts {
         }
         pieces.extend(run);
     }
+}
+
+/// The bytes as text, if they are text shorter than that; what is long is not looked at.
+fn short_text(bytes: &[u8], limit: usize) -> Option<&str> {
+    Some(bytes).filter(|bytes| bytes.len() < limit).and_then(|bytes| std::str::from_utf8(bytes).ok())
 }
 
 fn encode(value: &impl Serialize) -> Blob {

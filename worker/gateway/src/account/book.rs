@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use longhaul_core::call::{CallRecord, CallTotals};
+use longhaul_core::call::{CallRecord, CallTotals, PurseKind};
 use longhaul_core::digest::Digest;
 
 use crate::ports::Blob;
@@ -26,8 +26,10 @@ pub(crate) struct Book {
     pub(crate) step: u32,
     /// Calls since they were last asked for.
     pub(crate) numbers: Vec<u32>,
-    /// The sums.
+    /// The sums over calls of the agent and its audits.
     pub(crate) totals: CallTotals,
+    /// The sums over calls of the judge.
+    pub(crate) judging: CallTotals,
     /// The scope that is spent.
     pub(crate) spent: Option<String>,
     /// What a person should know.
@@ -53,7 +55,10 @@ impl Book {
 
     /// Counts a settled call; names what changed with it.
     pub(crate) fn settled(&mut self, record: &CallRecord) {
-        self.totals.add(record);
+        match record.purpose.purse() {
+            PurseKind::Episode => self.totals.add(record),
+            PurseKind::Judge => self.judging.add(record),
+        }
         let overshoot = record.overshoot();
         if !overshoot.is_zero() {
             self.warn(format!(

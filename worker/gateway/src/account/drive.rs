@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use longhaul_core::call::Purpose;
+use longhaul_core::call::{Purpose, PurseKind};
 use longhaul_core::endpoint::EndpointPlan;
 use rand::Rng as _;
 use serde_json::Value;
@@ -16,6 +16,7 @@ use super::Inner;
 use super::money::Hold;
 use super::prepare::Prepared;
 use super::send::{Failed, Try, TryEnd};
+use crate::aside::aside;
 use crate::call::CallError;
 use crate::endpoint::{Endpoint, Place, Turn};
 use crate::http::headers;
@@ -82,6 +83,7 @@ impl Inner {
         let (caller, answer) = oneshot::channel();
         let flight = Flight::new(self);
         let inner = Arc::clone(self);
+        let request = Arc::new(request);
         tokio::spawn(async move {
             let mut caller = Some(caller);
             let ended = inner.drive(&request, value, &mut caller).await;
@@ -96,28 +98,36 @@ impl Inner {
 
     async fn drive(
         self: &Arc<Self>,
-        request: &Request,
+        request: &Arc<Request>,
         value: Value,
         caller: &mut Option<Caller>,
     ) -> Result<(), Failure> {
         let served = self.pauses.begin();
-        let mut prepared = Prepared::new(self, request, &value)?;
-        // It may be megabytes, and the call may wait for hours.
-        drop(value);
+        let prepare = {
+            let (inner, request) = (Arc::clone(self), Arc::clone(request));
+            // The value ends here: it may be megabytes, and the call may wait for hours.
+            move || Prepared::new(&inner, &request, &value)
+        };
+        let mut prepared = aside(request.body.len(), prepare).await?;
         let began = Instant::now();
         // Tries since the endpoint was last seen to be up, and tries that may have been billed.
         let (mut tries, mut billed) = (0, 0);
         let mut retry_of = None;
         loop {
-            self.tokens_left()?;
+            self.tokens_left(request.purpose)?;
+            self.ready(&served, caller).await?;
             let turn = self.waits(caller, self.until_up(request, &served)).await??;
             let hold = self.money(request, &mut prepared, &served, caller).await?;
             let place = self.place(request, &prepared, turn.is_some(), &served, caller).await?;
             // The endpoint went down meanwhile: the money is free until it is up again.
             let Some(place) = place else { continue };
             let next = Try { request, prepared: &prepared, hold, place, retry_of };
-            let TryEnd { number, failed } = self.send(next, caller).await?;
-            let Some(failed) = failed else { return Ok(()) };
+            let (number, failed) = match self.send(next, caller).await? {
+                TryEnd::Answered => return Ok(()),
+                TryEnd::Failed { number, failed } => (number, failed),
+                // What was waited for took longer than the right to call: both are waited for anew.
+                TryEnd::NotNow => continue,
+            };
             retry_of = number.or(retry_of);
             tries = if turn.is_some() { 0 } else { tries + 1 };
             billed += u32::from(failed.billed);
@@ -155,12 +165,26 @@ impl Inner {
         wait
     }
 
-    fn tokens_left(&self) -> Result<(), CallError> {
+    /// An episode's tokens are its agent's: a judge comes after it, and has a budget of its own.
+    fn tokens_left(&self, purpose: Purpose) -> Result<(), CallError> {
+        if purpose.purse() == PurseKind::Judge {
+            return Ok(());
+        }
         let used = self.book().totals.usage.tokens();
         match self.max_tokens {
             Some(most) if used >= most => Err(CallError::Tokens { used, most }),
             _ => Ok(()),
         }
+    }
+
+    /// Waits until a call may be made at all.
+    async fn ready(&self, served: &Served, caller: &mut Option<Caller>) -> Result<(), CallError> {
+        let mut ready = self.journal.ready();
+        if poll_once(ready.as_mut()).await.is_ready() {
+            return Ok(());
+        }
+        let _waits = served.wait();
+        self.waits(caller, ready).await
     }
 
     /// Waits for something before the call is made; not longer than anybody wants the answer.
@@ -209,7 +233,7 @@ impl Inner {
         let headers = self.headers(request)?;
         let mut address = request.endpoint.address(&plan.urls, None).ok_or("it has no address")?;
         let url = route::probe(&address.url, plan.protocol);
-        let sent = self.shared.client.send(Method::GET, &url, headers, Bytes::new());
+        let sent = self.shared.client.send(plan.relay, Method::GET, &url, headers, Bytes::new());
         let answer = match tokio::time::timeout(PROBE_LIMIT, sent).await {
             Err(_) => Err(format!("no answer within {} seconds", PROBE_LIMIT.as_secs())),
             Ok(Err(error)) => Err(error.message),
@@ -285,7 +309,7 @@ impl Inner {
 }
 
 /// Polls a future once.
-async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+async fn poll_once<F: Future + ?Sized>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
     std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context))).await
 }
 

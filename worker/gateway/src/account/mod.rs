@@ -173,10 +173,16 @@ impl Account {
         std::mem::take(&mut self.inner.book().numbers)
     }
 
-    /// The sums over its calls.
+    /// The sums over its calls, those of a judge aside.
     #[must_use]
     pub fn totals(&self) -> CallTotals {
         self.inner.book().totals
+    }
+
+    /// The sums over the calls of a judge.
+    #[must_use]
+    pub fn judging(&self) -> CallTotals {
+        self.inner.book().judging
     }
 
     /// How long calls waited for money, rate limits, or an endpoint that is down, with no other
@@ -305,6 +311,7 @@ impl Inner {
             };
         }
         let value = Value::Object(body);
+        let written = serde_json::to_vec(&value).map_err(|error| unbounded(format!("the body is no JSON: {error}")))?;
         let version = if call.surface == Surface::GenerateContent { "v1beta" } else { "v1" };
         let route = CallRoute { surface: call.surface, model: None, stream: Some(false), version: version.to_owned() };
         let request = Request {
@@ -314,7 +321,7 @@ impl Inner {
             stream: false,
             model: call.model,
             purpose: call.purpose,
-            body: Bytes::from(value.to_string()),
+            body: Bytes::from(written),
             headers,
             query: String::new(),
         };

@@ -23,7 +23,7 @@ use crate::call::CallError;
 use crate::endpoint::Place;
 use crate::http::client::with_causes;
 use crate::http::headers;
-use crate::ports::Reservation;
+use crate::ports::{Reservation, ReserveError};
 use crate::protocol::route;
 use crate::protocol::{Report, error_message};
 use crate::retry::{Meaning, asked_wait, meaning, nothing_left};
@@ -39,12 +39,19 @@ pub(super) struct Try<'a> {
     pub(super) retry_of: Option<u32>,
 }
 
-/// What became of a try, and its number if it was written down.
+/// What became of a try.
 #[derive(Debug)]
-pub(super) struct TryEnd {
-    pub(super) number: Option<u32>,
-    /// Why it may be made again; none if its answer was handed out.
-    pub(super) failed: Option<Failed>,
+pub(super) enum TryEnd {
+    /// Its answer was handed out.
+    Answered,
+    /// It may be made again.
+    Failed {
+        /// Its number, if it was written down.
+        number: Option<u32>,
+        failed: Failed,
+    },
+    /// No call may be made now, so it was not: it is still to be made.
+    NotNow,
 }
 
 /// A failure in passing.
@@ -99,20 +106,23 @@ impl Inner {
             Ok(headers) => headers,
             // A person has to give us the key first; then it goes on.
             Err(message) => {
-                request.endpoint.barred(&message);
                 let failed = Failed { meaning: Meaning::Barred, message, wait: None, billed: false, said: None };
-                return Ok(TryEnd { number: None, failed: Some(failed) });
+                return Ok(TryEnd::Failed { number: None, failed });
             }
         };
         let last_address = self.book().addresses.get(&plan.name).cloned();
         let Some(mut address) = request.endpoint.address(&plan.urls, last_address.as_deref()) else {
             return Err(CallError::Unbounded { reason: format!("endpoint {} has no address", plan.name) });
         };
-        let reservation = self.reserve(request, prepared, hold.bound(), retry_of)?;
+        let reservation = match self.reserve(request, prepared, hold.bound(), retry_of) {
+            Ok(reservation) => reservation,
+            Err(ReserveError::NotNow) => return Ok(TryEnd::NotNow),
+            Err(ReserveError::Journal(error)) => return Err(error.into()),
+        };
         let flying = Flying { request, prepared, hold, place, reservation, started: Instant::now() };
         let deadline = flying.started + plan.call_limit.to_std();
         let url = route::address(&address.url, &request.route, &request.model, request.stream, &request.query);
-        let sent = self.shared.client.send(Method::POST, &url, headers, prepared.body.clone());
+        let sent = self.shared.client.send(plan.relay, Method::POST, &url, headers, prepared.body.clone());
         let response = match self.within(deadline, sent).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => {
@@ -122,8 +132,12 @@ impl Inner {
             }
             Err(cut) => return self.cut_off(flying, Came::default(), cut),
         };
-        address.failed(false);
-        self.book().addresses.insert(plan.name.clone(), address.url.clone());
+        // One that answers, and cannot serve, would have the fewest calls in flight of all.
+        let sick = response.status().is_server_error();
+        address.failed(sick);
+        if !sick {
+            self.book().addresses.insert(plan.name.clone(), address.url.clone());
+        }
         let streamed = request.stream && response.status().is_success() && is_stream(&response);
         if streamed {
             return self.pass(flying, response, deadline, caller).await;
@@ -138,7 +152,7 @@ impl Inner {
         prepared: &Prepared,
         bound: Money,
         retry_of: Option<u32>,
-    ) -> Result<Reservation, CallError> {
+    ) -> Result<Reservation, ReserveError> {
         let Split { skeleton, parts } = &prepared.split;
         let mut book = self.book();
         let new_parts = book.new_of(parts);
@@ -217,16 +231,14 @@ impl Inner {
                 // The receiver is in the reply.
                 let _ = sender.send(Ok(said.body));
                 hand_out(caller, Reply { number, status, headers: said.headers, chunks, shortened_to });
-                Ok(TryEnd { number: Some(number), failed: None })
+                Ok(TryEnd::Answered)
             }
             Meaning::Busy | Meaning::Failing | Meaning::Barred => {
                 let wait = asked_wait(&came.headers, &came.body, now);
                 let message = came.error.clone().unwrap_or_default();
                 self.settle(flying, came)?;
-                Ok(TryEnd {
-                    number: Some(number),
-                    failed: Some(Failed { meaning, message, wait, billed: false, said: Some(said) }),
-                })
+                let failed = Failed { meaning, message, wait, billed: false, said: Some(said) };
+                Ok(TryEnd::Failed { number: Some(number), failed })
             }
         }
     }
@@ -289,7 +301,7 @@ impl Inner {
             if passing.finished()
                 && let Some(flying) = flying.take()
             {
-                self.settle(flying, passing.came())?;
+                self.settle_streamed(flying, passing.came(), &sender)?;
             }
             if !out.is_empty() {
                 let _ = sender.send(Ok(out));
@@ -299,7 +311,7 @@ impl Inner {
         if let Some(flying) = flying.take() {
             let mut came = passing.came();
             came.error = ended.as_ref().err().cloned().or(came.error);
-            self.settle(flying, came)?;
+            self.settle_streamed(flying, came, &sender)?;
         }
         if !rest.is_empty() {
             let _ = sender.send(Ok(rest));
@@ -307,7 +319,22 @@ impl Inner {
         if let Err(message) = ended {
             let _ = sender.send(Err(message));
         }
-        Ok(TryEnd { number: Some(number), failed: None })
+        Ok(TryEnd::Answered)
+    }
+
+    /// Settles a try whose answer is on its way to the client: if that fails, the client must
+    /// not take what it has for the whole answer.
+    fn settle_streamed(
+        &self,
+        flying: Flying<'_>,
+        came: Came,
+        client: &mpsc::UnboundedSender<Result<Bytes, String>>,
+    ) -> Result<(), CallError> {
+        let settled = self.settle(flying, came);
+        if let Err(error) = &settled {
+            let _ = client.send(Err(error.to_string()));
+        }
+        settled
     }
 
     /// No answer came, or not all of it.
@@ -317,7 +344,7 @@ impl Inner {
         let billed = !came.free;
         self.settle(flying, came)?;
         let failed = Failed { meaning: Meaning::Failing, message, wait: None, billed, said: None };
-        Ok(TryEnd { number: Some(number), failed: Some(failed) })
+        Ok(TryEnd::Failed { number: Some(number), failed })
     }
 
     /// We do not wait any longer.

@@ -39,10 +39,19 @@ pub struct EndpointWord {
     pub endpoint: String,
     /// Calls that wait or are in flight.
     pub demand: u32,
-    /// Why, if no call of it is answered; hostile until escaped.
-    pub down: Option<String>,
+    /// Whether no call of it is answered.
+    pub down: Option<EndpointDown>,
     /// Whether one was answered since the last word.
     pub answered: bool,
+}
+
+/// That no call of an endpoint is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointDown {
+    /// Why; hostile until escaped.
+    pub why: String,
+    /// For how long.
+    pub lasts: Duration,
 }
 
 /// An endpoint.
@@ -114,7 +123,9 @@ impl Endpoint {
     pub(crate) fn word(&self) -> EndpointWord {
         let mut state = self.state();
         let down = match &state.health {
-            Health::Down { why, seen: true, .. } => Some(why.clone()),
+            Health::Down { why, seen: true, since, .. } => {
+                Some(EndpointDown { why: why.clone(), lasts: since.elapsed() })
+            }
             _ => None,
         };
         EndpointWord {

@@ -1,4 +1,5 @@
-//! The way out: connections to vendors, kept for the next call, through a proxy where there is one.
+//! The way out: connections to vendors, kept for the next call; through a proxy where there is one,
+//! and through whoever relays for this node where an endpoint says so.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::net::TcpStream;
 use tower::Service;
 
 use crate::config::{GatewayConfig, GatewayError};
+use crate::http::relayed::Through;
 use crate::ports::Later;
 
 /// How long a connection that nobody uses is kept. Servers close theirs after some 60 seconds
@@ -29,11 +31,14 @@ use crate::ports::Later;
 const KEPT: Duration = Duration::from_secs(30);
 
 /// What goes wrong below HTTP.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A client of all vendors.
+/// A client of all vendors. What goes one way never takes a connection of the other.
 #[derive(Clone)]
-pub(crate) struct Client(legacy::Client<HttpsConnector<Connect>, Full<Bytes>>);
+pub(crate) struct Client {
+    direct: legacy::Client<HttpsConnector<Connect>, Full<Bytes>>,
+    relayed: Option<legacy::Client<HttpsConnector<Through>, Full<Bytes>>>,
+}
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,13 +64,16 @@ impl Client {
         for path in &config.extra_roots {
             let failed = |message: String| GatewayError::Roots { path: path.display().to_string(), message };
             let certificates = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
-            let before = roots.len();
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-                roots.add(certificate).map_err(|error| failed(error.to_string()))?;
+            let certificates: Vec<_> =
+                certificates.collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))?;
+            // A bundle may have some of a kind that TLS no longer takes; the others hold.
+            let (taken, left_out) = roots.add_parsable_certificates(certificates);
+            if taken == 0 {
+                let message = if left_out == 0 { "there is no certificate in it" } else { "none in it can be used" };
+                return Err(failed(message.to_owned()));
             }
-            if roots.len() == before {
-                return Err(failed("there is no certificate in it".to_owned()));
+            if left_out > 0 {
+                tracing::warn!(path = %path.display(), left_out, "certificates that cannot be used are left out");
             }
         }
         let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -82,21 +90,21 @@ impl Client {
         let matcher =
             Matcher::builder().http(proxies.http.clone()).https(proxies.https.clone()).no(proxies.none.clone()).build();
         // One call on each connection: a connection that dies takes no other call with it.
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(Connect { direct, matcher: Arc::new(matcher) });
-        let client = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(KEPT)
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(Self(client))
+        let secure = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http().enable_http1();
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder.pool_idle_timeout(KEPT).pool_timer(TokioTimer::new());
+        let direct = builder.build(secure().wrap_connector(Connect { direct, matcher: Arc::new(matcher) }));
+        let relayed = config.relay.as_ref().map(|relay| {
+            let through = Through { relay: Arc::clone(relay), limit: config.connect_limit };
+            builder.build(secure().wrap_connector(through))
+        });
+        Ok(Self { direct, relayed })
     }
 
-    /// Sends a request; the answer's head.
+    /// Sends a request, on the way that its endpoint takes; the answer's head.
     pub(crate) async fn send(
         &self,
+        relayed: bool,
         method: Method,
         url: &str,
         headers: HeaderMap,
@@ -108,10 +116,12 @@ impl Client {
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
-        self.0
-            .request(request)
-            .await
-            .map_err(|error| SendError { unsent: error.is_connect(), message: with_causes(&error) })
+        let sent = match (&self.relayed, relayed) {
+            (_, false) => self.direct.request(request),
+            (Some(client), true) => client.request(request),
+            (None, true) => return Err(unsent("the endpoint is relayed, and nobody relays here".to_owned())),
+        };
+        sent.await.map_err(|error| SendError { unsent: error.is_connect(), message: with_causes(&error) })
     }
 }
 

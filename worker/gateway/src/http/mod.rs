@@ -2,4 +2,5 @@
 
 pub(crate) mod client;
 pub(crate) mod headers;
+mod relayed;
 pub(crate) mod server;

@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use super::headers::shown_token;
 use crate::account::{Failure, Inner, Reply, Request, Said};
+use crate::aside::aside;
 use crate::call::CallError;
 use crate::config::GatewayError;
 use crate::json::parse;
@@ -190,7 +191,11 @@ async fn read_call(
     if parts.headers.contains_key(header::CONTENT_ENCODING) {
         return Err(invalid("a request in a content encoding is not read here".to_owned()));
     }
-    let value = parse(&body).map_err(|error| invalid(format!("the body is no JSON that can be read: {error}")))?;
+    let read = {
+        let body = body.clone();
+        aside(body.len(), move || parse(&body)).await
+    };
+    let value = read.map_err(|error| invalid(format!("the body is no JSON that can be read: {error}")))?;
     let model = match &route.model {
         Some(model) => model.clone(),
         None => value["model"].as_str().ok_or_else(|| invalid("`model` is missing".to_owned()))?.to_owned(),

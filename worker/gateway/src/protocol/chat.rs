@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Reader, Shape, count, is_nothing, kind, objects};
+use super::{Reader, Shape, count, is_nothing, kind, known, objects};
 
 /// What a template says about tools in general.
 const TOOLS: u64 = 512;
@@ -21,6 +21,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>, stream: b
         reader.unbounded("`modalities` beyond text have prices of their own");
     }
     reader.service_tier(body, "service_tier");
+    reader.strangers(body, |name| known::CHAT.contains(&name));
     reader.members(body, &["messages", "model", "tools", "stream", "stream_options", "metadata", "user"]);
     tools(reader, body);
     for message in objects(body.get("messages")) {

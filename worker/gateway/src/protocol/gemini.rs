@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Reader, Shape, count, is_nothing, objects};
+use super::{Reader, Shape, count, is_nothing, known, objects};
 
 /// What the vendor says to a model about tools in general.
 const TOOLS: u64 = 512;
@@ -18,6 +18,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
     }
     reader.service_tier(body, "serviceTier");
     reader.service_tier(body, "service_tier");
+    reader.strangers(body, |name| is_one_of(known::GENERATE, name));
     reader.members(body, &["contents", "systemInstruction", "system_instruction", "tools", "labels", "model"]);
     let system = get(reader, body, "systemInstruction");
     for content in objects(system).chain(objects(body.get("contents"))) {
@@ -33,6 +34,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
     let written = get(reader, body, "generationConfig");
     let config = written.and_then(Value::as_object).unwrap_or(&none);
     let camel = body.contains_key("generationConfig") || written.is_none();
+    reader.strangers(config, |name| is_one_of(known::GENERATION, name));
     let modalities = get(reader, config, "responseModalities");
     let text_alone = |list: &Vec<Value>| {
         list.iter().all(|modality| modality.as_str().is_some_and(|name| name.eq_ignore_ascii_case("text")))
@@ -61,6 +63,11 @@ fn get<'a>(reader: &mut Reader<'_>, object: &'a Map<String, Value>, camel: &str)
         }
         (one, other) => one.or(other),
     }
+}
+
+/// Whether it is one of these names, in either spelling.
+fn is_one_of(names: &[&str], name: &str) -> bool {
+    names.iter().any(|known| *known == name || snake(known) == name)
 }
 
 fn snake(camel: &str) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Reader, Shape, count, is_nothing, kind, objects};
+use super::{Reader, Shape, count, is_nothing, kind, known, objects};
 
 /// What the vendor says to a model about tools in general (it publishes 313 to 530 tokens).
 const TOOLS: u64 = 1024;
@@ -27,10 +27,12 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
         reader.unbounded("`speed` has prices of its own, which no cap knows");
     }
     let edits = body.get("context_management").and_then(|management| management.get("edits"));
-    if objects(edits).any(|edit| kind(edit).starts_with("compact")) {
+    // What is cleared is not paid for; everything else is made of it by a further call.
+    if objects(edits).any(|edit| !kind(edit).starts_with("clear_")) {
         reader.unbounded("a compaction at the vendor is a further call, which cannot be bounded");
     }
     reader.service_tier(body, "service_tier");
+    reader.strangers(body, |name| known::MESSAGES.contains(&name));
     reader.members(body, &["messages", "model", "system", "tools", "stream", "metadata"]);
     content(reader, body.get("system"));
     tools(reader, body);

@@ -4,6 +4,7 @@
 mod chat;
 pub(crate) mod count;
 mod gemini;
+mod known;
 mod messages;
 mod report;
 mod responses;

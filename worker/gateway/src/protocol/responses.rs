@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Reader, Shape, count, is_nothing, kind, objects};
+use super::{Reader, Shape, count, is_nothing, kind, known, objects};
 
 /// What the vendor says to a model about tools in general.
 const TOOLS: u64 = 512;
@@ -19,9 +19,11 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
             ("conversation", "send the whole conversation as `input`"),
             ("prompt", "send the text of the stored prompt as `instructions` and `input`"),
             ("background", "an answer in the background is not seen from here"),
+            ("context_management", "a compaction at the vendor is a further call"),
         ],
     );
     reader.service_tier(body, "service_tier");
+    reader.strangers(body, |name| known::RESPONSES.contains(&name));
     reader
         .members(body, &["input", "model", "tools", "stream", "metadata", "user", "include", "store", "instructions"]);
     match body.get("instructions") {

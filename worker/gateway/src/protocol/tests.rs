@@ -166,6 +166,50 @@ fn what_cannot_be_bounded_is_refused_under_a_cap_and_passes_without_one() {
 }
 
 #[test]
+fn a_field_that_nobody_here_knows_is_refused_under_a_cap_unless_it_says_nothing() {
+    for (surface, body) in [
+        (Surface::ChatCompletions, json!({ "search_parameters": { "mode": "on" } })),
+        (Surface::ChatCompletions, json!({ "plugins": [{ "id": "web" }] })),
+        (Surface::ChatCompletions, json!({ "models": ["dearer"] })),
+        (Surface::ChatCompletions, json!({ "chat_template": "{{ 'x' * 100000 }}" })),
+        (Surface::ChatCompletions, json!({ "new_switch": 0 })),
+        (Surface::Responses, json!({ "context_management": [{ "type": "compaction" }] })),
+        (Surface::Responses, json!({ "new_switch": true })),
+        (Surface::Messages, json!({ "new_switch": "on" })),
+        (Surface::Messages, json!({ "context_management": { "edits": [{ "type": "summarize_20270101" }] } })),
+        (Surface::GenerateContent, json!({ "newSwitch": {"x": 1} })),
+        (Surface::GenerateContent, json!({ "generationConfig": { "imageConfig": { "count": 9 } } })),
+        (Surface::GenerateContent, json!({ "generation_config": { "speech_config": { "voice": "x" } } })),
+    ] {
+        let Err(reason) = asked(surface, &body, true) else { panic!("it passes: {body}") };
+        assert!(reason.contains("bounded"), "{reason}");
+        asked(surface, &body, false).unwrap();
+    }
+    for (surface, body) in [
+        (
+            Surface::ChatCompletions,
+            json!({ "new_switch": null, "other": false, "third": [], "temperature": 0.5, "top_k": 3,
+            "reasoning_effort": "low", "chat_template_kwargs": { "enable_thinking": false }, "web_search_options": null }),
+        ),
+        (Surface::Responses, json!({ "reasoning": { "effort": "high" }, "truncation": "auto", "conversation": null })),
+        (Surface::Messages, json!({ "thinking": { "type": "adaptive" }, "output_config": { "effort": "low" } })),
+        (
+            Surface::GenerateContent,
+            json!({ "generation_config": { "top_p": 0.5, "thinkingConfig": { "thinkingLevel": "low" } },
+            "safety_settings": [{ "category": "x" }], "toolConfig": { "functionCallingConfig": { "mode": "ANY" } } }),
+        ),
+    ] {
+        asked(surface, &body, true).unwrap();
+    }
+    // By the hour a call costs what its time costs, whatever it asks for.
+    let price = ModelPrice { rate: Rate::Time { hour: Money::from_dollars(2) }, ..price() };
+    let terms = Terms { price: Some(&price), capped: true, vendor: "v" };
+    read(Surface::ChatCompletions, &json!({ "new_switch": 1 }), false, terms).unwrap();
+    let long = json!({ "x".repeat(5_000): 1 });
+    assert!(asked(Surface::Messages, &long, true).unwrap_err().len() < 300, "a name is not repeated at any length");
+}
+
+#[test]
 fn what_the_vendors_agents_send_is_bounded() {
     for (surface, body) in [
         (
@@ -304,7 +348,7 @@ proptest! {
             json!({ "tools": [{ "type": "function", "function": { "description": text } }] }),
             json!({ "response_format": { "schema": { "description": text } } }),
             json!({ "messages": [{ "content": [text] }] }),
-            json!({ "an_unknown_field": [text] }),
+            json!({ "chat_template_kwargs": { "x": [text] } }),
         ];
         let asked = asked(Surface::ChatCompletions, &body[at], true).unwrap();
         prop_assert!(asked.input >= text.len() as u64);

@@ -12,11 +12,11 @@ use longhaul_core::price::{ImageRule, ModelPrice, Rate, Tier};
 use longhaul_core::purse::PurseState;
 use longhaul_core::time::Millis;
 use longhaul_gateway::ports::{
-    Bank, Blob, Journal, JournalError, Later, Refused, Reservation, Secret, Secrets, SystemClock,
+    Bank, Blob, Journal, JournalError, Later, Refused, Reservation, ReserveError, Secret, Secrets, SystemClock,
 };
 use longhaul_gateway::{Account, Gateway, GatewayConfig, ModelCall, Opening, Surface, join};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::standin::PRICES;
 
@@ -92,6 +92,8 @@ pub(crate) struct Memory {
     pub(crate) blobs: Mutex<HashMap<Digest, (Vec<u8>, u32)>>,
     /// Whether nothing can be written.
     pub(crate) full: Mutex<bool>,
+    /// Whether no call may be made now.
+    pub(crate) shut: watch::Sender<bool>,
 }
 
 impl Memory {
@@ -122,7 +124,16 @@ impl Memory {
 }
 
 impl Journal for Memory {
-    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), JournalError> {
+    fn ready(&self) -> Later<'_, ()> {
+        Box::pin(async {
+            self.shut.subscribe().wait_for(|shut| !shut).await.unwrap();
+        })
+    }
+
+    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), ReserveError> {
+        if *self.shut.borrow() {
+            return Err(ReserveError::NotNow);
+        }
         self.keep(blobs)?;
         self.reserved.lock().unwrap().push(reservation.clone());
         Ok(())
@@ -179,6 +190,7 @@ pub(crate) fn endpoint(protocol: Protocol, urls: &[String]) -> EndpointPlan {
         limits: RateLimits::default(),
         call_limit: Millis::from_secs(20),
         retries: 2,
+        relay: false,
     }
 }
 

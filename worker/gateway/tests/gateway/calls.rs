@@ -3,7 +3,7 @@
 use longhaul_core::call::{Certainty, Purpose, PurseKind};
 use longhaul_core::money::Money;
 use longhaul_core::price::{Rate, Usage};
-use longhaul_gateway::{CallError, Surface};
+use longhaul_gateway::{CallError, ModelCall, Surface};
 use serde_json::json;
 
 use crate::common::{KEY, Setup, call, until, with_body};
@@ -166,6 +166,20 @@ async fn the_judge_pays_from_a_purse_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_judge_is_asked_after_the_episodes_tokens_are_spent_and_counted_apart() {
+    let vendor = Standin::start().await;
+    let world = Setup { max_tokens: Some(1), ..Setup::at(&[vendor.url()]) }.open();
+    world.account.call(call(Surface::Messages)).await.unwrap();
+    let error = world.account.call(call(Surface::Messages)).await.unwrap_err();
+    assert!(matches!(error, CallError::Tokens { .. }), "{error}");
+    let agent = world.account.totals();
+    world.account.call(ModelCall { purpose: Purpose::Judge, ..call(Surface::Messages) }).await.unwrap();
+    assert_eq!((world.account.totals(), world.account.judging().calls), (agent, 1));
+    let sum = agent.settled.saturating_add(world.account.judging().settled);
+    assert_eq!(sum.nanos(), vendor.billed());
+}
+
+#[tokio::test]
 async fn the_token_budget_ends_calls() {
     let vendor = Standin::start().await;
     let world = Setup { max_tokens: Some(100), ..Setup::at(&[vendor.url()]) }.open();
@@ -271,6 +285,35 @@ async fn nothing_is_sent_that_cannot_be_written_down() {
     *world.journal.full.lock().unwrap() = false;
     world.account.call(call(Surface::Messages)).await.unwrap();
     assert_eq!(world.account.calls(), 1);
+}
+
+#[tokio::test]
+async fn the_right_to_call_that_runs_out_in_a_wait_is_waited_for_too() {
+    let vendor = Standin::start().await;
+    let world = Setup::at(&[vendor.url()]).open();
+    let key = world.keys.0.lock().unwrap().remove("key").unwrap();
+    let calling = tokio::spawn({
+        let account = std::sync::Arc::clone(&world.account);
+        async move { account.call(call(Surface::Messages)).await }
+    });
+    until("it waits for its key", || world.gateway.words().iter().any(|word| word.down.is_some())).await;
+    world.journal.shut.send_replace(true);
+    world.keys.0.lock().unwrap().insert("key".to_owned(), key);
+    until("the endpoint is there", || vendor.state.lock().unwrap().probes > 0).await;
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!((vendor.calls().len(), world.account.calls(), calling.is_finished()), (0, 0, false));
+    world.journal.shut.send_replace(false);
+    calling.await.unwrap().unwrap();
+    assert_eq!(world.account.totals().settled.nanos(), vendor.billed());
+    // The end of the attempt ends the wait.
+    world.journal.shut.send_replace(true);
+    let calling = tokio::spawn({
+        let account = std::sync::Arc::clone(&world.account);
+        async move { account.call(call(Surface::Messages)).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    world.account.close().await;
+    assert!(matches!(calling.await.unwrap(), Err(CallError::Closed)));
 }
 
 #[tokio::test]

@@ -1,13 +1,15 @@
 //! Vendors that fail: what is tried again, what it costs, and what is waited for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longhaul_core::call::Certainty;
 use longhaul_core::time::Millis;
-use longhaul_gateway::{CallError, Surface};
+use longhaul_gateway::ports::{Secret, Secrets, SystemClock};
+use longhaul_gateway::{CallError, Gateway, GatewayConfig, Opening, Surface};
+use tokio::time::Instant;
 
-use crate::common::{KEY, Setup, World, call, until};
+use crate::common::{CappedBank, KEY, Memory, Setup, TOKEN, World, call, plan, until};
 use crate::standin::{Fault, Standin};
 
 fn status(code: u16) -> Fault {
@@ -183,12 +185,48 @@ async fn a_key_that_is_missing_or_refused_is_waited_for() {
         let account = Arc::clone(&world.account);
         async move { account.call(call(Surface::Messages)).await }
     });
-    let down = |world: &World| world.gateway.words().into_iter().find_map(|word| word.down).unwrap_or_default();
+    let down = |world: &World| {
+        let down = world.gateway.words().into_iter().find_map(|word| word.down);
+        down.map(|down| down.why).unwrap_or_default()
+    };
     until("the missing key is named", || down(&world).contains("`key` is not known")).await;
     world.keys.0.lock().unwrap().insert("key".to_owned(), "wrong".to_owned());
     until("the wrong key is named", || down(&world).contains("refuses the key")).await;
     world.keys.0.lock().unwrap().insert("key".to_owned(), KEY.to_owned());
     calling.await.unwrap().unwrap();
+}
+
+/// Keys that are not there, and when they were asked for.
+#[derive(Debug)]
+struct NoKeys(Mutex<Vec<Instant>>);
+
+impl Secrets for NoKeys {
+    fn get(&self, _: &str) -> Option<Secret> {
+        self.0.lock().unwrap().push(Instant::now());
+        None
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_missing_is_looked_for_soon_and_then_ever_more_seldom() {
+    let keys = Arc::new(NoKeys(Mutex::default()));
+    let mut config = GatewayConfig::new(Arc::new(SystemClock), 7);
+    config.backoff = Duration::from_secs(1);
+    let gateway = Gateway::new(config, Arc::<NoKeys>::clone(&keys)).unwrap();
+    let account = gateway.open(Opening {
+        plan: Arc::new(plan(&["http://127.0.0.1:1".to_owned()])),
+        allowed: Vec::new(),
+        capped: true,
+        bank: CappedBank::new(10_000_000_000, 0),
+        journal: Arc::new(Memory::default()),
+        max_tokens: None,
+        token: TOKEN.to_owned(),
+    });
+    let start = Instant::now();
+    let waited = tokio::time::timeout(Duration::from_secs(10), account.call(call(Surface::Messages))).await;
+    assert!(waited.is_err(), "it is waited for");
+    let asked: Vec<_> = keys.0.lock().unwrap().iter().map(|at| at.duration_since(start).as_secs()).collect();
+    assert_eq!(asked, [0, 1, 3, 7], "a wait is doubled once for each look");
 }
 
 #[tokio::test]
@@ -227,6 +265,19 @@ async fn replicas_share_the_calls_and_a_dead_one_is_left_out() {
         !third.calls().is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_replica_that_answers_and_cannot_serve_draws_no_calls() {
+    let (sick, well) = (Standin::start().await, Standin::start().await);
+    sick.always(Some(Fault::Status(500, Vec::new(), r#"{"error":{"message":"engine dead"}}"#.to_owned())));
+    well.always(Some(Fault::Slow(Duration::from_millis(50))));
+    let world = Setup::at(&[sick.url(), well.url()]).open();
+    for _ in 0..10 {
+        world.account.call(call(Surface::ChatCompletions)).await.unwrap();
+    }
+    assert_eq!(well.calls().len(), 10);
+    assert!(sick.calls().len() < 10, "{} calls went to it", sick.calls().len());
 }
 
 #[tokio::test]

@@ -11,5 +11,6 @@ mod calls;
 mod failing;
 mod limits;
 mod outward;
+mod relayed;
 mod sdk;
 mod serving;

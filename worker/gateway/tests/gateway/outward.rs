@@ -13,9 +13,9 @@ use tokio_rustls::TlsAcceptor;
 use crate::common::{Keys, Setup, call};
 use crate::standin::Standin;
 
-/// A stand-in behind TLS, and the certificate that it shows.
-async fn tls(vendor: &Standin) -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+/// A stand-in behind TLS, and the certificate that it shows, for a name.
+pub(super) async fn tls(vendor: &Standin, name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -38,13 +38,13 @@ async fn tls(vendor: &Standin) -> (String, String) {
             });
         }
     });
-    (format!("https://localhost:{port}"), made.cert.pem())
+    (format!("https://{name}:{port}"), made.cert.pem())
 }
 
 #[tokio::test]
 async fn a_vendor_behind_tls_is_reached_by_who_trusts_it_and_by_nobody_else() {
     let vendor = Standin::start().await;
-    let (url, pem) = tls(&vendor).await;
+    let (url, pem) = tls(&vendor, "localhost").await;
     let folder = tempfile::tempdir().unwrap();
     let roots = folder.path().join("ca.pem");
     std::fs::write(&roots, pem).unwrap();

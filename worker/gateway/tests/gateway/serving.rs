@@ -235,6 +235,41 @@ async fn a_stream_that_breaks_off_breaks_off_for_the_client_and_is_settled_whole
 }
 
 #[tokio::test]
+async fn a_stream_that_cannot_be_written_down_breaks_off_for_the_client() {
+    let vendor = Standin::start().await;
+    vendor.state.lock().unwrap().pace = Duration::from_millis(40);
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let headers = [("authorization", bearer.as_str())];
+    for (path, body) in streams() {
+        *served.world.journal.full.lock().unwrap() = false;
+        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        response.body_mut().frame().await.unwrap().unwrap();
+        *served.world.journal.full.lock().unwrap() = true;
+        assert!(response.into_body().collect().await.is_err(), "{path}: what is not settled has no clean end");
+    }
+    let settled = served.world.account.close().await[0].1.settled;
+    assert_eq!(settled.nanos(), vendor.billed(), "it is paid all the same");
+}
+
+#[tokio::test]
+async fn a_call_over_http_waits_for_the_right_to_be_made() {
+    let vendor = Standin::start().await;
+    let served = serve(Setup::at(&[vendor.url()])).await;
+    served.world.journal.shut.send_replace(true);
+    let (path, body) = ("/anthropic/v1/messages", messages(false));
+    let asked = served.post(path, &body);
+    tokio::pin!(asked);
+    let early = tokio::time::timeout(Duration::from_millis(400), asked.as_mut()).await;
+    assert!(early.is_err(), "{early:?}");
+    assert_eq!(vendor.calls().len(), 0);
+    assert!(served.world.account.paused() >= Duration::from_millis(300), "{:?}", served.world.account.paused());
+    served.world.journal.shut.send_replace(false);
+    assert_eq!(asked.await.0, 200);
+    assert_eq!(served.world.account.totals().settled.nanos(), vendor.billed());
+}
+
+#[tokio::test]
 async fn a_client_that_hangs_up_pays_what_the_vendor_bills() {
     let vendor = Standin::start().await;
     vendor.state.lock().unwrap().pace = Duration::from_millis(40);

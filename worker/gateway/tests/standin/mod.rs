@@ -75,6 +75,11 @@ pub(crate) struct State {
     pub(crate) faults: VecDeque<Fault>,
     /// What goes wrong with every call after those.
     pub(crate) always: Option<Fault>,
+    /// What the next answers hold in place of the usual words: members of their bodies, one
+    /// answer each; the last one is given again and again. Not of streams.
+    pub(crate) answers: VecDeque<Value>,
+    /// Answers wait as long as this holds.
+    pub(crate) held: bool,
     /// Calls that came, probes not among them.
     pub(crate) calls: Vec<Seen>,
     /// Requests for the list of models.
@@ -247,7 +252,14 @@ async fn answer(state: &Arc<Mutex<State>>, request: Request<Incoming>) -> Result
     if let Some(Fault::Exceed(times)) = fault {
         used.output = kind.limit(&asked).unwrap_or(1000) * times;
     }
-    state.lock().unwrap().billed += used.bill();
+    let given = {
+        let mut state = state.lock().unwrap();
+        state.billed += used.bill();
+        if state.answers.len() > 1 { state.answers.pop_front() } else { state.answers.front().cloned() }
+    };
+    while state.lock().unwrap().held {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     match fault {
         Some(Fault::Hang) => std::future::pending().await,
         Some(Fault::Close) => return Err(Broken),
@@ -261,7 +273,10 @@ async fn answer(state: &Arc<Mutex<State>>, request: Request<Incoming>) -> Result
         let events = kind.events(&model, &asked, says_usage.then_some(&used), &fingerprint);
         streamed(events, breaks, pace, in_flight)
     } else {
-        let answer = kind.body(&model, &asked, says_usage.then_some(&used), &fingerprint);
+        let mut answer = kind.body(&model, &asked, says_usage.then_some(&used), &fingerprint);
+        if let (Value::Object(members), Some(Value::Object(given))) = (&mut answer, given) {
+            members.extend(given);
+        }
         let text = answer.to_string();
         if breaks { half(text) } else { whole(200, text.as_bytes()) }
     };
