@@ -32,6 +32,9 @@ pub struct WorkerConfig {
     pub helper_program: PathBuf,
     /// What of the node may be used.
     pub limits: NodeLimits,
+    /// Files with certificate authorities (PEM) that model vendors may have their certificates
+    /// from, beside those that the system trusts.
+    pub certificates: Vec<PathBuf>,
     /// Variables that hooks of an env with a network see (proxy settings).
     pub hook_env: BTreeMap<String, String>,
     /// The job it runs in, if Slurm started it.

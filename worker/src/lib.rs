@@ -10,8 +10,10 @@
 //! * [`agents`]: what answers: loops around models, and programs of others.
 //! * [`sandbox`]: what an attempt runs in, behind an interface.
 //! * [`screen`]: the display of a sandbox, through the X protocol.
-//! * [`verify`]: the task's verifier, in a sandbox of its own.
-//! * `model`: the gateway to models, its money and its records.
+//! * [`verify`]: the task's verifier, in a sandbox of its own; [`judge`]: models that look at the
+//!   trajectory.
+//! * `model`: the gateway to models, its money and its records; `relay`: its way out where the
+//!   node has none.
 //! * [`blobs`], [`spool`], [`lease`], [`guard`]: what these stand on.
 
 mod agents;
@@ -23,9 +25,12 @@ mod episode;
 mod error;
 pub mod guard;
 mod home;
+pub mod judge;
 pub mod lease;
 mod model;
 mod moment;
+mod oneshot;
+mod relay;
 pub mod sandbox;
 pub mod screen;
 pub mod session;

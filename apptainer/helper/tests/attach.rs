@@ -1,7 +1,5 @@
 //! `helper attach` as a process of its own: it gives its standard streams away.
 
-#![expect(clippy::unwrap_used, reason = "what cannot go on fails the test")]
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;

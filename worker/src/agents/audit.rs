@@ -6,11 +6,12 @@
 use longhaul_core::agent::AuditPlan;
 use longhaul_core::call::Purpose;
 use longhaul_core::endpoint::Protocol;
-use longhaul_gateway::{ModelCall, Surface};
-use serde_json::{Value, json};
+use longhaul_gateway::ModelCall;
+use serde_json::Value;
 
 use super::harness::{image_part, text_part};
 use super::picture::Picture;
+use crate::oneshot::{Question, words};
 
 const AUDITOR: &str = "You check whether a task on a computer is complete. You see the task and the last screenshots \
      of the screen, the oldest first; you do not see who worked on it or how. Judge only by what the screenshots show: \
@@ -36,58 +37,23 @@ pub(crate) fn call(plan: &AuditPlan, protocol: Protocol, task: &str, pictures: &
     let task = text_part(protocol, &format!("The task:\n\n{task}"));
     let images = pictures.iter().map(|picture| image_part(protocol, picture));
     let parts: Vec<Value> = std::iter::once(task).chain(images).collect();
-    let (surface, body) = match protocol {
-        Protocol::Anthropic => {
-            let body = json!({
-                "model": plan.model,
-                "max_tokens": plan.max_output,
-                "system": AUDITOR,
-                "messages": [{"role": "user", "content": parts}],
-            });
-            (Surface::Messages, body)
-        }
-        Protocol::OpenAi => {
-            let body = json!({
-                "model": plan.model,
-                "max_completion_tokens": plan.max_output,
-                "messages": [{"role": "system", "content": AUDITOR}, {"role": "user", "content": parts}],
-            });
-            (Surface::ChatCompletions, body)
-        }
-        Protocol::Gemini => {
-            let body = json!({
-                "systemInstruction": {"parts": [{"text": AUDITOR}]},
-                "contents": [{"role": "user", "parts": parts}],
-                "generationConfig": {"maxOutputTokens": plan.max_output},
-            });
-            (Surface::GenerateContent, body)
-        }
-    };
-    ModelCall {
-        endpoint: plan.endpoint.clone(),
-        surface,
+    let question = Question {
+        endpoint: &plan.endpoint,
+        protocol,
+        model: &plan.model,
         purpose: Purpose::Audit,
-        model: plan.model.clone(),
-        body,
-        headers: Vec::new(),
-    }
+        system: Some(AUDITOR),
+        parts,
+        max_output: plan.max_output,
+        temperature: None,
+        top_p: None,
+    };
+    question.call()
 }
 
 /// What an auditor's response says.
 pub(crate) fn read(protocol: Protocol, body: &Value) -> Finding {
-    let texts = |parts: Option<&Value>| {
-        let parts = parts.and_then(Value::as_array).into_iter().flatten();
-        parts.filter_map(|part| part.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
-    };
-    let text = match protocol {
-        Protocol::Anthropic => texts(body.get("content")),
-        Protocol::Gemini => texts(body.pointer("/candidates/0/content/parts")),
-        Protocol::OpenAi => match body.pointer("/choices/0/message/content") {
-            Some(Value::String(text)) => text.clone(),
-            other => texts(other),
-        },
-    };
-    finding(&text)
+    finding(&words(protocol, body))
 }
 
 fn finding(text: &str) -> Finding {
@@ -120,6 +86,8 @@ pub(crate) fn told(missing: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const PLAN: fn() -> AuditPlan =

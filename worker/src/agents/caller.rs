@@ -2,8 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longhaul_core::call::CallTotals;
@@ -11,8 +9,6 @@ use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 use longhaul_gateway::{Account, CallError, GatewayError, ModelAnswer, ModelCall};
 
 use super::AgentEnd;
-use crate::model::LeaseGate;
-use crate::moment;
 use crate::sandbox::Pending;
 
 /// The account of an attempt, as agents use it.
@@ -25,14 +21,12 @@ pub(crate) trait Caller: fmt::Debug + Send + Sync {
     fn set_step(&self, step: u32);
     /// The numbers of the calls since this was last asked.
     fn take_numbers(&self) -> Vec<u32>;
-    /// The sums over its calls.
+    /// The sums over its calls, those of a judge aside.
     fn totals(&self) -> CallTotals;
     /// How long calls waited for what is not the agent's doing.
     fn paused(&self) -> Duration;
     /// Which budget is spent, once a call was refused for want of money.
     fn spent(&self) -> Option<String>;
-    /// What a person should know of its calls.
-    fn warnings(&self) -> Vec<String>;
 }
 
 impl Caller for Account {
@@ -62,90 +56,6 @@ impl Caller for Account {
 
     fn spent(&self) -> Option<String> {
         Self::spent(self)
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        Self::warnings(self)
-    }
-}
-
-/// How often it is looked whether a lease holds again.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// An account whose calls wait while the lease does not hold: an attempt that is parked spends
-/// nothing, and loses nothing by it.
-#[derive(Debug)]
-pub(crate) struct Leased {
-    account: Arc<dyn Caller>,
-    gate: Arc<LeaseGate>,
-    /// How long a call waits for it.
-    limit: Duration,
-    waited_millis: AtomicU64,
-}
-
-impl Leased {
-    /// An account behind a lease.
-    pub(crate) const fn new(account: Arc<dyn Caller>, gate: Arc<LeaseGate>, limit: Duration) -> Self {
-        Self { account, gate, limit, waited_millis: AtomicU64::new(0) }
-    }
-
-    /// Waits until the lease holds. What is waited so is no time of the agent's.
-    async fn wait(&self) -> bool {
-        let start = moment::now();
-        let mut counted = 0;
-        while !self.gate.holds() {
-            tokio::time::sleep(LOOK).await;
-            let waited = moment::since(start).0;
-            self.waited_millis.fetch_add(waited.saturating_sub(counted), Ordering::SeqCst);
-            counted = waited;
-            if Duration::from_millis(waited) >= self.limit {
-                return false;
-            }
-        }
-        true
-    }
-}
-
-impl Caller for Leased {
-    fn call(&self, call: ModelCall) -> Pending<'_, Result<ModelAnswer, CallError>> {
-        Box::pin(async move {
-            loop {
-                let held = self.wait().await;
-                match self.account.call(call.clone()).await {
-                    // It ended between the two.
-                    Err(CallError::Journal(_)) if held && !self.gate.holds() => {}
-                    answered => return answered,
-                }
-            }
-        })
-    }
-
-    fn listen<'a>(&'a self, socket: &'a Path) -> Pending<'a, Result<(), GatewayError>> {
-        self.account.listen(socket)
-    }
-
-    fn set_step(&self, step: u32) {
-        self.account.set_step(step);
-    }
-
-    fn take_numbers(&self) -> Vec<u32> {
-        self.account.take_numbers()
-    }
-
-    fn totals(&self) -> CallTotals {
-        self.account.totals()
-    }
-
-    fn paused(&self) -> Duration {
-        self.account.paused().saturating_add(Duration::from_millis(self.waited_millis.load(Ordering::SeqCst)))
-    }
-
-    fn spent(&self) -> Option<String> {
-        self.account.spent()
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.account.warnings()
     }
 }
 

@@ -24,6 +24,9 @@ mod tests;
 
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 
+pub(crate) use harness::{image_part, text_part};
+pub(crate) use place::fit;
+
 /// Why an agent gives no further answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum AgentEnd {

@@ -70,6 +70,26 @@ impl<'a> Clock<'a> {
     }
 }
 
+/// What the notes say of the agent's part: written whatever ends it, and also where it is dropped
+/// in the middle of a turn.
+struct Tally<'a> {
+    known: &'a Known,
+    clock: Clock<'a>,
+    stalls: Stalls,
+    audits: u32,
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        let (acted, stalls, audits) = (self.clock.acted(), self.stalls.notes(), self.audits);
+        self.known.note(|notes| {
+            notes.acting_time = acted;
+            notes.stalls = stalls;
+            notes.audits = audits;
+        });
+    }
+}
+
 /// The last screenshots, each once however long it stood, for an auditor.
 struct Recent {
     frames: VecDeque<Frame>,
@@ -103,21 +123,18 @@ impl Acting<'_> {
     ) -> Result<EndedBy, Ending> {
         let caller = self.access.map(|access| access.caller.as_ref());
         let budget = &self.episode.budget;
-        let mut clock = Clock::start(caller);
-        let mut stalls = Stalls::new(self.episode.stall, first.screenshot.png);
+        let mut tally = Tally {
+            known: self.known,
+            clock: Clock::start(caller),
+            stalls: Stalls::new(self.episode.stall, first.screenshot.png),
+            audits: 0,
+        };
         let mut recent = Recent::new(self.episode.audit.as_ref().map_or(1, |audit| audit.images), &first);
         let (mut frame, mut outcomes) = (first, Vec::new());
         let mut told: Option<String> = None;
-        let mut audits = 0;
         loop {
-            let acted = clock.acted();
+            let acted = tally.clock.acted();
             let calls = caller.map(Caller::totals).unwrap_or_default();
-            self.known.note(|notes| {
-                notes.acting_time = acted;
-                notes.stalls = stalls.notes();
-                notes.audits = audits;
-                notes.calls = calls;
-            });
             let steps = recorder.answers();
             if let Some(ended_by) = budget.exhausted(steps, acted, calls.usage.tokens()) {
                 return Ok(ended_by);
@@ -125,7 +142,7 @@ impl Acting<'_> {
             // Nothing is asked of the agent without a lease that holds now.
             let before = moment::now();
             wait_for_lease(self.attempt).await?;
-            clock.parked += moment::now().saturating_sub(before);
+            tally.clock.parked += moment::now().saturating_sub(before);
             if let Some(caller) = caller {
                 caller.set_step(steps + 1);
             }
@@ -139,13 +156,15 @@ impl Acting<'_> {
             let answered = tokio::select! {
                 biased;
                 answered = agent.turn(sight) => answered,
-                () = clock.until(budget.max_time) => return Ok(EndedBy::Time),
+                () = tally.clock.until(budget.max_time) => return Ok(EndedBy::Time),
             };
             let turn = match answered {
                 Ok(Some(turn)) => turn,
                 Ok(None) => return Ok(EndedBy::Agent),
                 Err(AgentEnd::By(ended_by)) => return Ok(ended_by),
-                Err(AgentEnd::Fault(fault)) => return Err(fault.into()),
+                Err(AgentEnd::Fault(fault)) => {
+                    return self.refused(caller, &fault).map_or_else(|| Err(fault.into()), Ok);
+                }
             };
             let agent_time = millis(moment::now().saturating_sub(asked));
             let Turn { answer, unreadable } = turn;
@@ -157,7 +176,7 @@ impl Acting<'_> {
                 return Err(Ending::Fault(fault(FaultClass::Preempted, message)));
             }
             let done = answer.done;
-            let measure = stalls.step(&answer.actions, stepped.frame.screenshot.png);
+            let measure = tally.stalls.step(&answer.actions, stepped.frame.screenshot.png);
             frame = stepped.frame.clone();
             outcomes.clone_from(&stepped.performed.outcomes);
             recent.add(&frame);
@@ -169,15 +188,8 @@ impl Acting<'_> {
             recorder.step(Some(answer), stepped, agent_time, said).await?;
             self.attempt.tell(AttemptPhase::Acting);
             if done {
-                match self.audit(&mut audits, recorder, &recent).await? {
-                    Audited::Done => {
-                        let acted = clock.acted();
-                        self.known.note(|notes| {
-                            notes.acting_time = acted;
-                            notes.stalls = stalls.notes();
-                        });
-                        return Ok(EndedBy::Agent);
-                    }
+                match self.audit(&mut tally.audits, recorder, &recent).await? {
+                    Audited::Done => return Ok(EndedBy::Agent),
                     Audited::GoOn(missing) => told = Some(missing),
                     Audited::Over(ended_by) => return Ok(ended_by),
                 }
@@ -185,12 +197,20 @@ impl Acting<'_> {
             match measure {
                 Measure::None => {}
                 Measure::Tell(words) => told = joined(told, Some(words)),
-                Measure::Stop => {
-                    self.known.note(|notes| notes.stalls = stalls.notes());
-                    return Ok(EndedBy::Stall);
-                }
+                Measure::Stop => return Ok(EndedBy::Stall),
             }
         }
+    }
+
+    /// Which budget is spent, where the agent crashed: programs that are refused a call often do
+    /// nothing else, and that is no fault of theirs.
+    fn refused(&self, caller: Option<&dyn Caller>, fault: &Fault) -> Option<EndedBy> {
+        let caller = caller.filter(|_| fault.class == FaultClass::AgentCrashed)?;
+        if caller.spent().is_some() {
+            return Some(EndedBy::Budget);
+        }
+        let used = caller.totals().usage.tokens();
+        self.episode.budget.max_tokens.filter(|most| used >= *most).map(|_| EndedBy::Tokens)
     }
 
     /// Whether the agent's word that it is done stands.
@@ -202,8 +222,6 @@ impl Acting<'_> {
             return Ok(Audited::Done);
         }
         *audits += 1;
-        let counted = *audits;
-        self.known.note(|notes| notes.audits = counted);
         access.caller.set_step(recorder.answers() + 1);
         match self.ask_auditor(plan, access, recent).await {
             Ok(Finding::Complete) => Ok(Audited::Done),

@@ -180,6 +180,8 @@ async fn start_external(agent: &ExternalAgent, starting: &Starting<'_>) -> Resul
         id: starting.id.clone(),
         scratch: starting.scratch.clone(),
         driver: shared.driver.as_ref(),
+        starts: &shared.starts,
+        network: &shared.config.hook_env,
         blobs: &shared.blobs,
         account: access.map(|access| Arc::clone(&access.caller)),
         token: access.map(|access| access.token.clone()).unwrap_or_default(),

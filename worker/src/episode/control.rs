@@ -52,6 +52,21 @@ impl Control {
         *self.0.borrow() == Order::Park
     }
 
+    /// Resolves when the attempt was parked for as long as `limit` without a break.
+    pub(crate) async fn parked_for(&self, limit: Duration) -> StopReason {
+        let mut order = self.0.clone();
+        loop {
+            let parked = order.wait_for(|order| *order == Order::Park).await.is_ok();
+            let other = order.wait_for(|order| *order != Order::Park);
+            match tokio::time::timeout(limit, other).await {
+                Err(_) => return StopReason::Parked,
+                Ok(Ok(_)) if parked => {}
+                // The session is gone without a word: the worker is ending.
+                Ok(_) => return StopReason::Preempted,
+            }
+        }
+    }
+
     /// Waits while the attempt is parked, `limit` at most. A stop is heard by [`Self::stopped`].
     ///
     /// # Errors
@@ -77,8 +92,16 @@ mod tests {
         let (sender, receiver) = watch::channel(Order::Park);
         let control = Control::new(receiver);
         assert_eq!(control.unparked(Duration::from_secs(60)).await, Err(StopReason::Parked));
+        assert_eq!(control.parked_for(Duration::from_secs(60)).await, StopReason::Parked);
         sender.send(Order::Go).unwrap();
         assert_eq!(control.unparked(Duration::from_secs(60)).await, Ok(()));
+        let parked = control.parked_for(Duration::from_secs(60));
+        tokio::pin!(parked);
+        for order in [Order::Park, Order::Go, Order::Park, Order::Go] {
+            sender.send(order).unwrap();
+            let early = tokio::time::timeout(Duration::from_secs(40), parked.as_mut()).await;
+            assert!(early.is_err(), "each time is shorter than the limit: {early:?}");
+        }
         sender.send(Order::Stop(StopReason::Cancelled)).unwrap();
         assert_eq!(control.stopped().await, StopReason::Cancelled);
         drop(sender);

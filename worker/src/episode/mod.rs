@@ -14,6 +14,7 @@ mod hooks;
 mod layers;
 mod pins;
 mod record;
+mod scoring;
 mod views;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
-use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Scoring, TaskPlan};
+use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, TaskPlan};
 use longhaul_core::purse::PurseState;
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1::AttemptPhase;
@@ -40,17 +41,16 @@ use self::agent::{Access, Agent, Starting};
 use self::hooks::Hook;
 use self::layers::Layers;
 use self::record::{Recorder, Said};
-use crate::agents::caller::Leased;
+use self::scoring::{Acted, Scored};
 use crate::blobs::{BlobError, HeldTree};
 use crate::guard::watch_memory;
-use crate::model::{self, LeaseGate, Till};
+use crate::model::{self, Closed, LeaseGate, Till};
 use crate::moment;
 use crate::sandbox::{Display, Sandbox, SandboxRequest};
 use crate::screen::{Frame, RestRule};
 use crate::session::actor::Shared;
 use crate::session::delivery::Progress;
 use crate::spool::Outbox;
-use crate::verify;
 
 /// How long a sandbox gets to end in order.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
@@ -122,7 +122,11 @@ impl Known {
 /// Runs an attempt; its end is in its outbox afterwards, unless it is nobody's business any more.
 pub(crate) async fn run(attempt: Attempt) {
     let known = Known::default();
-    known.note(|notes| notes.hostname.clone_from(&attempt.shared.config.hostname));
+    known.note(|notes| {
+        notes.hostname.clone_from(&attempt.shared.config.hostname);
+        notes.version = env!("CARGO_PKG_VERSION").to_owned();
+        notes.node_cpu_millis = attempt.shared.node.capacity().cpu_millis;
+    });
     let scratch = attempt.shared.attempts.join(attempt.name());
     let end = tokio::select! {
         reason = attempt.control.stopped() => stopped(reason),
@@ -134,7 +138,12 @@ pub(crate) async fn run(attempt: Attempt) {
     };
     let end = end.filter(|end| !matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted));
     // Nothing is spent any more from here on, and all that was spent is known.
-    let purses = model::close_account(&attempt, end.is_none()).await;
+    let Closed { purses, calls, judging, warnings } = model::close_account(&attempt, end.is_none()).await;
+    known.note(|notes| {
+        notes.calls = calls;
+        notes.judging = judging;
+        notes.warnings.extend(warnings);
+    });
     if end.is_none() {
         // The grace may be short: what was recorded goes out before the sandbox is cleaned up.
         finish(&attempt, &known, end, &purses);
@@ -235,6 +244,29 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     });
     wait_for_lease(attempt).await?;
 
+    let case = match sandboxed(attempt, known, scratch, &plans, &layers).await? {
+        Scored::Ended(end) => return Ok(end),
+        Scored::ToJudge(case) => case,
+    };
+    // A judge needs the pictures alone, and may have to be waited for.
+    for sandbox in known.take_sandboxes() {
+        stop(sandbox.as_ref()).await;
+    }
+    let start = case.start;
+    let end = scoring::judged(attempt, &plans, *case).await;
+    known.note(|notes| notes.verify_time = moment::since(start));
+    end
+}
+
+/// The phases from the sandbox's start to its last use.
+async fn sandboxed(
+    attempt: &Attempt,
+    known: &Known,
+    scratch: &Path,
+    plans: &Plans,
+    layers: &Layers,
+) -> Result<Scored, Ending> {
+    let shared = &attempt.shared;
     attempt.tell(AttemptPhase::Starting);
     let start = moment::now();
     std::fs::create_dir_all(scratch).map_err(|error| disk_fault(scratch, &error))?;
@@ -256,8 +288,8 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     *known.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
     sandbox.bind_cpus(cpus.cpus());
 
-    let guards = guards(sandbox.as_ref(), &plans, shared, &known.peak_memory_mib);
-    let inside = Inside { attempt, known, scratch, plans: &plans, layers: &layers, sandbox: sandbox.as_ref(), start };
+    let guards = guards(sandbox.as_ref(), plans, shared, &known.peak_memory_mib);
+    let inside = Inside { attempt, known, scratch, plans, layers, sandbox: sandbox.as_ref(), start };
     tokio::pin!(guards);
     let early = tokio::select! {
         fault = &mut guards => return Err(Ending::Fault(fault)),
@@ -303,7 +335,7 @@ struct Inside<'a> {
 
 impl Inside<'_> {
     /// From the display to the end; `starting` is the place among those on their way up.
-    async fn run(&self, starting: Option<SemaphorePermit<'_>>) -> Result<AttemptEnd, Ending> {
+    async fn run(&self, starting: Option<SemaphorePermit<'_>>) -> Result<Scored, Ending> {
         let Self { attempt, plans, .. } = self;
         let shared = &attempt.shared;
         let env = &plans.env;
@@ -328,18 +360,16 @@ impl Inside<'_> {
         self.known.note(|notes| notes.setup_time = moment::since(start));
 
         attempt.tell(AttemptPhase::Acting);
-        let ended_by = self.act(display.as_ref(), first, &mut recorder).await?;
+        let access = self.access().await?;
+        let ended_by = self.act(display.as_ref(), first, &mut recorder, access.as_ref()).await?;
 
         let start = moment::now();
         attempt.tell(AttemptPhase::Export);
-        let exported = self.export(display.as_ref(), &recorder).await?;
+        let not_exported = self.export(display.as_ref(), &mut recorder).await?.err();
         attempt.tell(AttemptPhase::Verifying);
-        let end = match exported {
-            Ok(()) => self.verify(&recorder, ended_by).await?,
-            Err(reason) => AttemptEnd::Unverified { ended_by, reason },
-        };
+        let scored = self.score(Acted { ended_by, recorder, access, not_exported, start }).await;
         self.known.note(|notes| notes.verify_time = moment::since(start));
-        Ok(end)
+        scored
     }
 
     fn hook_env(&self) -> BTreeMap<String, String> {
@@ -394,30 +424,33 @@ impl Inside<'_> {
     }
 
     /// The agent's part, and the end of its program, if it has one.
-    async fn act(&self, display: &dyn Display, first: Frame, recorder: &mut Recorder) -> Result<EndedBy, Ending> {
+    async fn act(
+        &self,
+        display: &dyn Display,
+        first: Frame,
+        recorder: &mut Recorder,
+        access: Option<&Access>,
+    ) -> Result<EndedBy, Ending> {
         let Plans { episode, task, .. } = self.plans;
         let attempt = self.attempt;
-        let access = self.access().await?;
         let mut agent = Agent::start(Starting {
             episode,
             task,
             screen: first.screenshot,
-            access: access.as_ref(),
+            access,
             shared: &attempt.shared,
             id: format!("{}-agent", attempt.name()),
             scratch: self.scratch.join("agent"),
             keep: &self.known.agent_sandbox,
         })
         .await?;
-        let acting =
-            Acting { attempt, known: self.known, display, episode, task: &task.description, access: access.as_ref() };
-        let ended = acting.run(&mut agent, first, recorder).await;
-        if let Some(access) = &access {
-            self.known.note(|notes| {
-                notes.calls = access.caller.totals();
-                notes.warnings.extend(access.caller.warnings());
-            });
-        }
+        let acting = Acting { attempt, known: self.known, display, episode, task: &task.description, access };
+        let ended = tokio::select! {
+            biased;
+            ended = acting.run(&mut agent, first, recorder) => ended,
+            // Model calls wait for the lease, and do so without an end of their own.
+            reason = attempt.control.parked_for(attempt.shared.config.park_limit) => Err(Ending::Stopped(reason)),
+        };
         let log = agent.finish(ended.as_ref().ok().copied()).await;
         if let Some(log) = log.filter(|log| !log.is_empty()) {
             recorder.log("agent", log.as_bytes())?;
@@ -435,13 +468,12 @@ impl Inside<'_> {
         let Some(digest) = episode.gateway else { return Ok(None) };
         let plan = attempt.shared.blobs.get_json(digest, "a gateway plan").await.map_err(|error| blob_fault(&error))?;
         let plan = Arc::new(plan);
-        let (account, token) = model::open_account(attempt, episode, Arc::clone(&plan));
-        let caller = Arc::new(Leased::new(account, Arc::clone(&attempt.gate), attempt.shared.config.park_limit));
+        let (caller, token) = model::open_account(attempt, episode, Arc::clone(&plan));
         Ok(Some(Access { caller, token, plan }))
     }
 
     /// The export hook, and the screen after it. The inner error is why nothing can be verified.
-    async fn export(&self, display: &dyn Display, recorder: &Recorder) -> Result<Result<(), String>, Ending> {
+    async fn export(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<Result<(), String>, Ending> {
         let task = &self.plans.task;
         if let Some(command) = &task.post_task {
             let hook = Hook { name: "post_task", command, log: "/home/ga/task_post_task.log", limit: task.hook_time };
@@ -465,37 +497,6 @@ impl Inside<'_> {
         let stepped = display.step(Vec::new(), rest).await.map_err(|error| error.fault())?;
         recorder.after_export(&stepped.frame)?;
         Ok(Ok(()))
-    }
-
-    async fn verify(&self, recorder: &Recorder, ended_by: EndedBy) -> Result<AttemptEnd, Ending> {
-        let Plans { task, env, task_files, env_files, .. } = self.plans;
-        let (file, function) = match &task.scoring {
-            Scoring::None { reason } => {
-                return Ok(AttemptEnd::Unverified { ended_by, reason: reason.clone() });
-            }
-            Scoring::Program { file, function } => (file.as_str(), function.as_str()),
-        };
-        let shared = &self.attempt.shared;
-        let job = verify::Job {
-            id: self.attempt.name(),
-            task,
-            env,
-            task_files: task_files.clone(),
-            env_files: env_files.clone(),
-            program: (file, function),
-            episode: recorder.folder(),
-            frames: recorder.frames().to_vec(),
-            steps: recorder.steps().to_vec(),
-            ended_by,
-            limit: shared.config.verify_limit,
-            scratch: &self.scratch.join("verify"),
-        };
-        let verification = verify::verify(job, shared.driver.as_ref(), &shared.starts, self.sandbox).await;
-        if !verification.log.is_empty() {
-            recorder.log("verifier", verification.log.as_bytes())?;
-        }
-        self.known.note(|notes| notes.warnings.extend(verification.notes));
-        Ok(verification.end)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use longhaul_core::agent::Answer;
 use longhaul_core::digest::Digest;
 use longhaul_core::outcome::{Fault, FaultClass};
-use longhaul_core::step::{StepRecord, StepTiming};
+use longhaul_core::step::{Screenshot, StepRecord, StepTiming};
 use longhaul_core::time::Millis;
 use serde_json::{Value, json};
 
@@ -45,6 +45,7 @@ pub(crate) struct Recorder {
     frames: Vec<String>,
     last: Option<Digest>,
     steps: Vec<Value>,
+    screens: Vec<(Screenshot, PathBuf)>,
 }
 
 impl Recorder {
@@ -52,7 +53,7 @@ impl Recorder {
         let made =
             fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)));
         made.map_err(|error| disk(&folder, &error))?;
-        Ok(Self { outbox, shared, folder, frames: Vec::new(), last: None, steps: Vec::new() })
+        Ok(Self { outbox, shared, folder, frames: Vec::new(), last: None, steps: Vec::new(), screens: Vec::new() })
     }
 
     /// The folder with the frames.
@@ -68,6 +69,12 @@ impl Recorder {
     /// The steps as verifiers see them.
     pub(crate) fn steps(&self) -> &[Value] {
         &self.steps
+    }
+
+    /// The screens of the steps, and the one after the export hook if there is one, each with its
+    /// picture.
+    pub(crate) fn screens(&self) -> &[(Screenshot, PathBuf)] {
+        &self.screens
     }
 
     /// Steps beyond the first observation.
@@ -122,9 +129,10 @@ impl Recorder {
     }
 
     /// Keeps the picture after the export hook, for the verifier and as a log.
-    pub(crate) fn after_export(&self, frame: &Frame) -> Result<(), Fault> {
+    pub(crate) fn after_export(&mut self, frame: &Frame) -> Result<(), Fault> {
         let path = self.folder.join("post_verification.png");
         write(&path, &frame.png)?;
+        self.screens.push((frame.screenshot, path));
         if let Some(last) = self.frames.last() {
             let path = self.folder.join("final.png");
             fs::hard_link(self.folder.join(last), &path).map_err(|error| disk(&path, &error))?;
@@ -142,6 +150,7 @@ impl Recorder {
             _ => write(&path, &frame.png)?,
         }
         self.last = Some(frame.screenshot.png);
+        self.screens.push((frame.screenshot, path));
         self.frames.push(name);
         Ok(())
     }

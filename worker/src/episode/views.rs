@@ -15,12 +15,21 @@ const HIDDEN: [&str; 5] = ["verifier.py", "vlm_checklist.json", "validated_pi.js
 
 /// What of a task's folder its sandbox does not see.
 fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
-    let mut hidden: Vec<PathBuf> = HIDDEN.iter().map(PathBuf::from).collect();
-    if let Scoring::Program { file, .. } = &task.scoring {
-        // As the specs write paths: `./check.py` is `check.py`.
-        hidden.push(Path::new(file).components().filter(|part| matches!(part, Component::Normal(_))).collect());
-    }
-    hidden
+    let (program, checklist) = match &task.scoring {
+        Scoring::Program { file, .. } => (Some(file.as_str()), None),
+        Scoring::Checklist { checklist } => (None, Some(checklist.as_str())),
+        Scoring::Both { file, checklist, .. } => (Some(file.as_str()), Some(checklist.as_str())),
+        Scoring::None { .. } => (None, None),
+    };
+    // The task's program is none of the agent's business also where something else decides.
+    let named = ["program", "target"].iter().find_map(|key| task.spec.pointer("/success/spec")?.get(*key)?.as_str());
+    let named = named.map(|program| program.split("::").next().unwrap_or_default());
+    // As the specs write paths: `./check.py` is `check.py`.
+    let plain = |file: &str| -> PathBuf {
+        Path::new(file).components().filter(|part| matches!(part, Component::Normal(_))).collect()
+    };
+    let hidden = HIDDEN.into_iter().chain(program).chain(checklist).chain(named).map(plain);
+    hidden.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
 /// Views with what they stand on, held.
@@ -68,4 +77,30 @@ pub(crate) async fn tasks(
 async fn in_background(from: PathBuf, to: PathBuf, copy: bool, hidden: Vec<PathBuf>) -> Result<(), Fault> {
     let made = tokio::task::spawn_blocking(move || link_view(&from, &to, copy, &hidden)).await;
     made.unwrap_or(Err(BlobError::GivenUp)).map_err(|error| blob_fault(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_core::digest::Digest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::plans;
+
+    #[test]
+    fn what_scores_a_task_is_hidden_whatever_it_is_called() {
+        let task = TaskPlan {
+            scoring: Scoring::Checklist { checklist: "./judge/mine.json".to_owned() },
+            spec: json!({"success": {"spec": {"program": "check.py::verify"}}}),
+            ..plans::task(Digest::of(b"env"), Digest::of(b"files"))
+        };
+        let hidden = hidden(&task);
+        for name in ["verifier.py", "vlm_checklist.json", "judge/mine.json", "check.py"] {
+            assert!(hidden.contains(&PathBuf::from(name)), "{name} is seen: {hidden:?}");
+        }
+        let both =
+            Scoring::Both { file: "other.py".to_owned(), function: "f".to_owned(), checklist: "list.json".to_owned() };
+        let hidden = super::hidden(&TaskPlan { scoring: both, ..task });
+        assert!(hidden.contains(&PathBuf::from("other.py")) && hidden.contains(&PathBuf::from("list.json")));
+    }
 }

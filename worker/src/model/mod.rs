@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longhaul_core::agent::AgentPlan;
-use longhaul_core::call::PurseKind;
+use longhaul_core::call::{CallTotals, PurseKind};
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::plan::EpisodePlan;
 use longhaul_core::purse::PurseState;
-use longhaul_gateway::ports::SystemClock;
+use longhaul_gateway::ports::{Relay, SystemClock};
 use longhaul_gateway::{Account, EndpointShare, EndpointWord, Gateway, GatewayConfig, GatewayError, Opening, Proxies};
 use longhaul_proto::v1;
 use rand::TryRngCore;
@@ -35,7 +35,7 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    pub(crate) fn new(config: &WorkerConfig) -> Result<Self, GatewayError> {
+    pub(crate) fn new(config: &WorkerConfig, relay: Arc<dyn Relay>) -> Result<Self, GatewayError> {
         let secrets = Arc::new(KnownSecrets::default());
         // Backoff needs no better chance than this.
         let seed = rand::rngs::OsRng.try_next_u64().unwrap_or(config.id.as_u64());
@@ -44,7 +44,12 @@ impl Models {
             found.cloned().unwrap_or_default()
         };
         let proxies = Proxies { https: proxy("HTTPS_PROXY"), http: proxy("HTTP_PROXY"), none: proxy("NO_PROXY") };
-        let settings = GatewayConfig { proxies, ..GatewayConfig::new(Arc::new(SystemClock), seed) };
+        let settings = GatewayConfig {
+            extra_roots: config.certificates.clone(),
+            proxies,
+            relay: Some(relay),
+            ..GatewayConfig::new(Arc::new(SystemClock), seed)
+        };
         let gateway = Gateway::new(settings, Arc::clone(&secrets) as _)?;
         Ok(Self { gateway, secrets, shares: AtomicU64::new(0) })
     }
@@ -79,10 +84,12 @@ impl Models {
 
     /// What was seen of endpoints since this was last asked.
     pub(crate) fn words(&self) -> Vec<v1::EndpointWord> {
+        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let word = |word: EndpointWord| v1::EndpointWord {
             endpoint: word.endpoint,
             demand: word.demand,
-            down: word.down.unwrap_or_default(),
+            down_millis: word.down.as_ref().map_or(0, |down| millis(down.lasts)),
+            down: word.down.map(|down| down.why).unwrap_or_default(),
             answered: word.answered,
         };
         self.gateway.words().into_iter().map(word).collect()
@@ -144,22 +151,36 @@ fn token() -> String {
     })
 }
 
-/// Closes the account of an attempt, if it has one: what its purses have come to, in the
-/// coordinator's count. Afterwards every call is settled, and none is made.
+/// What an account has come to.
+#[derive(Debug, Default)]
+pub(crate) struct Closed {
+    /// Its purses, in the coordinator's count.
+    pub(crate) purses: Vec<(PurseKind, PurseState)>,
+    /// The sums over its calls, those of a judge aside.
+    pub(crate) calls: CallTotals,
+    /// The sums over the calls of a judge.
+    pub(crate) judging: CallTotals,
+    /// What a person should know of them.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Closes the account of an attempt, if it has one. Afterwards every call is settled, and none
+/// is made.
 ///
 /// With `hurry`, what is in flight is hardly waited for: nobody reads its answer any more.
-pub(crate) async fn close_account(attempt: &Attempt, hurry: bool) -> Vec<(PurseKind, PurseState)> {
-    let Some(account) = attempt.till.take() else { return Vec::new() };
+pub(crate) async fn close_account(attempt: &Attempt, hurry: bool) -> Closed {
+    let Some(account) = attempt.till.take() else { return Closed::default() };
     let desk = &attempt.shared.escrow;
     let closed = if hurry {
         tokio::time::timeout(ABANDONED_LIMIT, account.close()).await.ok()
     } else {
         Some(account.close().await)
     };
+    let (calls, judging, warnings) = (account.totals(), account.judging(), account.warnings());
     drop(account);
     if let Err(error) = attempt.outbox.settle_open_calls() {
         // They are settled so when the spool is read again.
         tracing::error!(attempt = %attempt.lease.attempt, error = %crate::chain(&error), "calls cannot be settled");
     }
-    closed.unwrap_or_else(|| desk.recorded(&attempt.outbox))
+    Closed { purses: closed.unwrap_or_else(|| desk.recorded(&attempt.outbox)), calls, judging, warnings }
 }

@@ -2,14 +2,16 @@
 //! secrets are what the coordinator sent.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use longhaul_core::call::{CallRecord, PurseKind};
 use longhaul_core::money::Money;
 use longhaul_core::purse::PurseState;
-use longhaul_gateway::ports::{Bank, Blob, Journal, JournalError, Later, Refused, Reservation, Secret, Secrets};
+use longhaul_gateway::ports::{
+    Bank, Blob, Journal, JournalError, Later, Refused, Reservation, ReserveError, Secret, Secrets,
+};
 use longhaul_proto::convert::LeaseRef;
+use tokio::sync::watch;
 
 use crate::lease::Moment;
 use crate::moment;
@@ -18,18 +20,24 @@ use crate::spool::{OpenCall, Outbox, SpoolError};
 
 /// Until when an attempt's lease holds, by the worker's own clock: asked before each call.
 #[derive(Debug, Default)]
-pub(crate) struct LeaseGate(AtomicU64);
+pub(crate) struct LeaseGate(watch::Sender<Moment>);
 
 impl LeaseGate {
     /// The lease holds until then; not at all, if there is no such moment.
     pub(crate) fn set(&self, until: Option<Moment>) {
-        let nanos = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
-        self.0.store(nanos, Ordering::SeqCst);
+        let until = until.unwrap_or_default();
+        self.0.send_if_modified(|known| std::mem::replace(known, until) != until);
     }
 
     /// Whether it holds now.
     pub(crate) fn holds(&self) -> bool {
-        moment::now().as_nanos() < u128::from(self.0.load(Ordering::SeqCst))
+        moment::now() < *self.0.borrow()
+    }
+
+    /// Resolves when it holds, however long that takes.
+    pub(crate) async fn held(&self) {
+        // The sender is ours, so that it does not go away.
+        let _ = self.0.subscribe().wait_for(|until| moment::now() < *until).await;
     }
 }
 
@@ -68,12 +76,16 @@ pub(crate) struct AttemptJournal {
 }
 
 impl Journal for AttemptJournal {
-    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), JournalError> {
+    /// An attempt that is parked spends nothing, and loses nothing by it.
+    fn ready(&self) -> Later<'_, ()> {
+        Box::pin(self.gate.held())
+    }
+
+    fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), ReserveError> {
         if !self.gate.holds() {
-            let message = "the lease is over: no call is made until it is renewed".to_owned();
-            return Err(JournalError { message, disk: false });
+            return Err(ReserveError::NotNow);
         }
-        self.outbox.reserve(OpenCall::of(reservation), &blobs).map_err(|error| refused(&error))
+        Ok(self.outbox.reserve(OpenCall::of(reservation), &blobs).map_err(|error| refused(&error))?)
     }
 
     fn settled(&self, record: &CallRecord, blobs: Vec<Blob>) -> Result<(), JournalError> {
@@ -108,12 +120,18 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_gate_is_shut_until_a_lease_is_known_and_after_it_ran_out() {
-        let gate = LeaseGate::default();
+    #[tokio::test]
+    async fn a_gate_is_shut_until_a_lease_is_known_and_after_it_ran_out() {
+        let gate = Arc::new(LeaseGate::default());
         assert!(!gate.holds());
+        let waits = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.held().await }
+        });
         gate.set(Some(moment::now() + Duration::from_secs(600)));
         assert!(gate.holds());
+        waits.await.unwrap();
+        gate.held().await;
         gate.set(Some(moment::now()));
         assert!(!gate.holds());
         gate.set(None);

@@ -31,6 +31,7 @@ use crate::home::Home;
 use crate::lease::{LeaseClock, Standing};
 use crate::model::{LeaseGate, Models};
 use crate::moment;
+use crate::relay::ThroughCoordinator;
 use crate::sandbox::Driver;
 use crate::shutdown::{Shutdown, Urgency};
 use crate::spool::{Meter, Outbox};
@@ -113,6 +114,7 @@ pub(crate) async fn run(
     shutdown: Shutdown,
     driver: Arc<dyn Driver>,
 ) -> Result<(), WorkerError> {
+    let relay = ThroughCoordinator::new(transport(&endpoint)?);
     let transport = transport(&endpoint)?;
     let node = Node::look(&config.limits, &config.scratch)?;
     let home = Home::open(&config.scratch, config.id, driver.as_ref()).await?;
@@ -126,7 +128,7 @@ pub(crate) async fn run(
         carrier: config.carry_layers.then(|| Carrier::new(transport.clone())),
         desk: LayerDesk::new(link_receiver.clone()),
         escrow: EscrowDesk::new(link_receiver.clone()),
-        models: Models::new(&config).map_err(WorkerError::Gateway)?,
+        models: Models::new(&config, Arc::new(relay)).map_err(WorkerError::Gateway)?,
         link: link_receiver,
         meter: Meter::default(),
         node,

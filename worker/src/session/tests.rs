@@ -45,6 +45,7 @@ pub(crate) fn config(scratch: &Path) -> WorkerConfig {
         bases: BTreeMap::new(),
         helper_program: scratch.join("helper"),
         limits: NodeLimits { disk_floor_mib: 0, ..NodeLimits::default() },
+        certificates: Vec::new(),
         hook_env: BTreeMap::new(),
         slurm_job_id: None,
         allocation: None,
@@ -480,6 +481,21 @@ async fn no_more_sandboxes_start_at_once_than_may() {
     let most = usize::try_from(scene.world.most_starting.load(Ordering::SeqCst)).unwrap();
     assert!(most <= NodeLimits::default().starts, "{most} started at once");
     scene.leave().await;
+}
+
+#[tokio::test]
+async fn the_certificate_authorities_of_the_settings_reach_the_gateway() {
+    let folder = tempfile::tempdir().unwrap();
+    let coordinator = Coordinator::start(folder.path(), LONG);
+    let file = folder.path().join("site.pem");
+    std::fs::write(&file, "no certificate").unwrap();
+    let config = WorkerConfig { certificates: vec![file.clone()], ..config(&folder.path().join("scratch")) };
+    let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
+    let (_trigger, heard) = Shutdown::new();
+    let running = run_with(config, endpoint, heard, Arc::new(FolderDriver(Arc::default())));
+    let error = tokio::time::timeout(Duration::from_secs(30), running).await.expect("it does not start").unwrap_err();
+    let WorkerError::Gateway(error) = error else { panic!("{error}") };
+    assert!(error.to_string().contains(&file.display().to_string()), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,6 +44,7 @@ pub(crate) fn task(env: Digest, files: Digest) -> TaskPlan {
         scoring: Scoring::None { reason: "a test".to_owned() },
         metadata: json!({}),
         spec: json!({}),
+        splits: Vec::new(),
     }
 }
 
@@ -58,5 +59,6 @@ pub(crate) fn episode(task: Digest, agent: AgentPlan) -> EpisodePlan {
         gateway: None,
         audit: None,
         stall: StallPolicy::default(),
+        judge: None,
     }
 }

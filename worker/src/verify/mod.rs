@@ -16,14 +16,18 @@ use std::time::Duration;
 use longhaul_core::helper::CommandSpec;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, TaskPlan};
+use longhaul_gateway::CallError;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
-pub use decide::{Outcome, ProcessEnd, Reported, Used, decide};
+pub use decide::{Outcome, ProcessEnd, Questions, Reported, Used, decide};
 
+use crate::agents::AgentEnd;
+use crate::agents::caller::end_of;
 use crate::blobs::{BlobError, HeldTree, link_view};
 use crate::guard::watch_memory;
+use crate::judge::{JudgeError, Oracle};
 use crate::sandbox::{Driver, Sandbox, SandboxError, SandboxRequest, View};
 use crate::shortpath::ShortFolder;
 
@@ -38,6 +42,9 @@ const LOG_LIMIT: usize = 256 * 1024;
 
 /// The most memory that a verifier may use, in MiB.
 const MEMORY_MIB: u32 = 4096;
+
+/// How much longer a verifier may run where it can ask a judge, which may be slow or away.
+const FOR_ANSWERS: Duration = Duration::from_secs(15 * 60);
 
 /// How long what a verifier said last is waited for after its end.
 const LAST_LINE: Duration = Duration::from_secs(3);
@@ -59,6 +66,8 @@ pub(crate) struct Job<'a> {
     pub(crate) steps: Vec<Value>,
     pub(crate) ended_by: EndedBy,
     pub(crate) limit: Duration,
+    /// What answers it when it asks a model, if anything does.
+    pub(crate) oracle: Option<Oracle<'a>>,
     /// A folder of its own.
     pub(crate) scratch: &'a Path,
 }
@@ -85,7 +94,12 @@ pub(crate) async fn verify(job: Job<'_>, driver: &dyn Driver, starts: &Semaphore
     match try_verify(job, driver, starts, live).await {
         Ok(verification) => verification,
         Err(reason) => Verification {
-            end: AttemptEnd::Unverified { ended_by, reason: format!("the verifier could not be run: {reason}") },
+            end: AttemptEnd::Unverified {
+                ended_by,
+                reason: format!("the verifier could not be run: {reason}"),
+                fault: Some(FaultClass::Verifier),
+                parts: None,
+            },
             notes: Vec::new(),
             log: String::new(),
         },
@@ -107,7 +121,7 @@ async fn try_verify(
         .map_err(|error| format!("cannot open the socket to the verifier's account: {error}"))?;
     // Among those on their way up, as the attempts' own.
     let starting = starts.acquire().await.ok();
-    let judge = driver
+    let apart = driver
         .start(SandboxRequest {
             id: format!("{}-verify", job.id),
             env: None,
@@ -119,22 +133,25 @@ async fn try_verify(
         .await
         .map_err(|error| crate::chain(&error))?;
     drop(starting);
+    let limit = job.limit + if job.oracle.is_some() { FOR_ANSWERS } else { Duration::ZERO };
     let command = CommandSpec {
         argv: ["python3", "-I", "-B", "/verify/runner/runner.py", "/verify/runner/job.json"]
             .map(str::to_owned)
             .to_vec(),
         user: "ga".to_owned(),
         cwd: Some("/tmp".to_owned()),
-        limit_millis: u64::try_from(job.limit.as_millis()).unwrap_or(u64::MAX),
+        limit_millis: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
         output_limit: LOG_LIMIT,
         ..CommandSpec::default()
     };
     let mut served = serve::Served::default();
     let ran = {
-        let run = judge.run(command);
+        let run = apart.run(command);
         let answer = async {
             match listener.accept().await {
-                Ok((stream, _)) => serve::serve(stream, live, &folders.on_the_way, &mut served).await,
+                Ok((stream, _)) => {
+                    serve::serve(stream, live, &folders.on_the_way, job.oracle.as_ref(), &mut served).await
+                }
                 Err(error) => Err(error),
             }
         };
@@ -149,11 +166,11 @@ async fn try_verify(
                         tracing::warn!(%error, "the conversation with a verifier broke off");
                     }
                 }
-                used = watch_memory(judge.as_ref(), MEMORY_MIB, |_| {}) => {
-                    judge.kill().await;
+                used = watch_memory(apart.as_ref(), MEMORY_MIB, |_| {}) => {
+                    apart.kill().await;
                     break Err(SandboxError::Failed(used));
                 }
-                () = tokio::time::sleep(job.limit + Duration::from_secs(30)) => {
+                () = tokio::time::sleep(limit + Duration::from_secs(30)) => {
                     break Err(SandboxError::Gone("it did not end at its time limit".to_owned()));
                 }
             }
@@ -164,7 +181,7 @@ async fn try_verify(
         }
         ran
     };
-    if let Err(error) = judge.stop().await {
+    if let Err(error) = apart.stop().await {
         tracing::warn!(%error, "a verifier's sandbox did not stop in order");
     }
     if let Some(error) = served.broken {
@@ -175,9 +192,12 @@ async fn try_verify(
         };
         return Ok(Verification { end: AttemptEnd::Fault(fault), notes: Vec::new(), log: String::new() });
     }
+    if let Some(JudgeError::Over(error)) = &served.over {
+        return Ok(Verification { end: over(error), notes: Vec::new(), log: String::new() });
+    }
     let ran = ran.map_err(|error| crate::chain(&error))?;
     let process = ProcessEnd { code: ran.code, timed_out: ran.timed_out };
-    let (mut end, notes) = decide(served.outcome, process, job.ended_by);
+    let (mut end, notes) = decide(served.outcome, process, &served.questions, job.ended_by);
     if let AttemptEnd::Unverified { reason, .. } = &mut end
         && !ran.output.trim().is_empty()
     {
@@ -185,6 +205,14 @@ async fn try_verify(
         reason.push_str(&crate::tail(&ran.output, 20));
     }
     Ok(Verification { end, notes, log: ran.output })
+}
+
+/// What a call that could not be written down means for its attempt.
+fn over(error: &CallError) -> AttemptEnd {
+    match end_of(error) {
+        AgentEnd::Fault(fault) => AttemptEnd::Fault(fault),
+        AgentEnd::By(_) => AttemptEnd::Fault(crate::episode::fault(FaultClass::Store, error.to_string())),
+    }
 }
 
 fn prepare(job: &Job<'_>) -> Result<Folders, BlobError> {

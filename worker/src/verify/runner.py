@@ -122,6 +122,19 @@ class Worker:
             self._send({"op": "exec", "command": str(command)})
             return self._answer()["output"]
 
+    def ask(self, prompt, images, max_tokens):
+        """The judge's words, and why there are none: one of the two is None."""
+        with self.lock:
+            self._send({"op": "query", "prompt": prompt, "images": len(images), "max_tokens": max_tokens})
+            for image in images:
+                for start in range(0, len(image), PIECE):
+                    piece = image[start : start + PIECE]
+                    self._send({"piece": len(piece)})
+                    self.socket.sendall(piece)
+                self._send({"piece": 0})
+            answer = self._answer()
+        return answer.get("text"), answer.get("unanswered")
+
     def report(self, outcome):
         with self.lock:
             self._send({"op": "outcome", "outcome": outcome})
@@ -130,10 +143,73 @@ class Worker:
 # --- What verifiers import from the framework that they were written for. ---
 
 
-def query_vlm(*_, **__):
-    """No judge is there: answered in the shape that callers look into."""
-    used["judge"] = True
-    return {"success": False, "response": "", "parsed": {}, "error": "unavailable: no judge is configured"}
+# The other end, once it is there: functions that modules import have no other way to it.
+the_worker = None
+
+
+def query_vlm(prompt="", images=None, image=None, max_tokens=2048, *_, **__):
+    """Asks the judge of the run, if it has one; answered in the shape that callers look into."""
+    wanted = [image] if image is not None else []
+    wanted += list(images) if isinstance(images, (list, tuple)) else [images] if images is not None else []
+    shown = [data for data in map(picture, wanted) if data]
+    try:
+        most = max(1, min(int(max_tokens), 1 << 20))
+    except (TypeError, ValueError):
+        most = 2048
+    text, why = the_worker.ask(str(prompt), shown, most) if the_worker else (None, "no judge is configured")
+    if text is None:
+        used["judge"] = True
+        return {"success": False, "response": "", "parsed": {}, "error": "unavailable: %s" % why}
+    return {"success": True, "response": text, "parsed": parse_words(text), "error": ""}
+
+
+def picture(value):
+    """The bytes of a picture: a file, bytes, or an image of PIL. What is none is left out."""
+    try:
+        if isinstance(value, (bytes, bytearray)):
+            return bytes(value)
+        if hasattr(value, "save"):
+            out = io.BytesIO()
+            value.save(out, format="PNG")
+            return out.getvalue()
+        with open(value, "rb") as file:
+            return file.read()
+    except Exception:
+        return None
+
+
+def parse_words(text):
+    """What a model's words hold: JSON as a whole, in a fence, or somewhere, else a yes or no."""
+    blocks = text.split("```")[1::2]
+    tries = [text] + [block[4:] if block.lower().startswith("json") else block for block in blocks]
+    if "{" in text and "}" in text:
+        tries.append(text[text.index("{") : text.rindex("}") + 1])
+    for candidate in tries:
+        try:
+            return json.loads(candidate.strip())
+        except ValueError:
+            continue
+    if "[" in text and "]" in text:
+        try:
+            return {"items": json.loads(text[text.index("[") : text.rindex("]") + 1])}
+        except ValueError:
+            pass
+    parsed = {}
+    low = text.lower()
+    said = {word: word in low for word in ("yes", "no", "true", "false")}
+    if said["yes"] != said["no"]:
+        parsed["answer"] = said["yes"]
+    elif said["true"] or said["false"]:
+        parsed["answer"] = said["true"]
+    for level, marks in (
+        ("high", ("high confidence", "confident")),
+        ("medium", ("medium confidence", "moderate")),
+        ("low", ("low confidence", "uncertain")),
+    ):
+        if any(mark in low for mark in marks):
+            parsed["confidence"] = level
+            break
+    return parsed
 
 
 def sample_trajectory_frames(traj, n=None, num_samples=None, include_first=True, include_last=True, **_):
@@ -407,7 +483,8 @@ def main():
     for step, frame in list(job["traj"].get("step_frames", {}).items()):
         del job["traj"]["step_frames"][step]
         job["traj"]["step_frames"][int(step)] = frame
-    worker = Worker(job["socket"])
+    global the_worker
+    worker = the_worker = Worker(job["socket"])
     outcome = outcome_of(job, worker)
     outcome["used"] = used
     worker.report(outcome)

@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 
-use super::decide::Outcome;
+use super::decide::{Outcome, Questions};
+use crate::judge::{JudgeError, Media, Oracle, Query};
 use crate::sandbox::{Sandbox, SandboxError};
 
 /// The longest line that is read: an outcome with all that a verifier returned.
@@ -21,16 +22,33 @@ const EXEC_LIMIT_MILLIS: u64 = 120_000;
 /// The most output of one command.
 const EXEC_OUTPUT: usize = 4 * 1024 * 1024;
 
+/// The most bytes of the pictures of one question to the judge.
+const MOST_PICTURES: u64 = 64 * 1024 * 1024;
+
 /// The most bytes that are copied in one piece.
 const PIECE: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "op")]
 enum Request {
-    CopyFrom { path: String },
-    CopyTo { path: String },
-    Exec { command: String },
-    Outcome { outcome: Outcome },
+    CopyFrom {
+        path: String,
+    },
+    CopyTo {
+        path: String,
+    },
+    Exec {
+        command: String,
+    },
+    /// A question to the judge; its pictures follow, each in pieces.
+    Query {
+        prompt: String,
+        images: u32,
+        max_tokens: u32,
+    },
+    Outcome {
+        outcome: Outcome,
+    },
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,13 +64,19 @@ pub(crate) struct Served {
     /// Why the sandbox could not do what was asked for, the first time it could not: then
     /// what the verifier made of it says nothing about the agent.
     pub(crate) broken: Option<SandboxError>,
+    /// What it asked the judge.
+    pub(crate) questions: Questions,
+    /// The attempt was over before the judge could be asked.
+    pub(crate) over: Option<JudgeError>,
 }
 
-/// Serves one runner until it reports or hangs up. `scratch` is a folder for files on their way.
+/// Serves one runner until it reports or hangs up. `scratch` is a folder for files on their way,
+/// and `oracle` the judge, if there is one.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     sandbox: &dyn Sandbox,
     scratch: &Path,
+    oracle: Option<&Oracle<'_>>,
     served: &mut Served,
 ) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(stream);
@@ -66,6 +90,13 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             Request::CopyFrom { path } => copy_from(sandbox, &path, scratch, &mut writer).await?,
             Request::CopyTo { path } => copy_to(sandbox, &path, scratch, &mut reader, &mut writer).await?,
             Request::Exec { command } => exec(sandbox, command, &mut writer).await?,
+            Request::Query { prompt, images, max_tokens } => {
+                let pictures = pictures(&mut reader, images).await?;
+                let query = Query { prompt, pictures, max_output: max_tokens };
+                let answer = ask(oracle, query, served).await;
+                say(&mut writer, &answer).await?;
+                continue;
+            }
         };
         if let Err(error) = result {
             let answer = match &error {
@@ -81,6 +112,62 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         }
     }
     Ok(())
+}
+
+/// The pictures of a question; what is none, and what is too much, is left out.
+async fn pictures(from: &mut (impl AsyncBufReadExt + Unpin), images: u32) -> io::Result<Vec<(Media, Vec<u8>)>> {
+    let (mut pictures, mut left) = (Vec::new(), MOST_PICTURES);
+    for _ in 0..images {
+        let mut bytes = Vec::new();
+        let mut whole = true;
+        loop {
+            let Some(Piece { piece }) = line(from).await? else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            if piece == 0 {
+                break;
+            }
+            whole = whole && piece <= left;
+            // Read to its end all the same: the next picture comes after it.
+            let copied = if whole {
+                left -= piece;
+                tokio::io::copy(&mut (&mut *from).take(piece), &mut bytes).await?
+            } else {
+                tokio::io::copy(&mut (&mut *from).take(piece), &mut tokio::io::sink()).await?
+            };
+            if copied != piece {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        if let Some(media) = Media::of(&bytes).filter(|_| whole) {
+            pictures.push((media, bytes));
+        }
+    }
+    Ok(pictures)
+}
+
+/// The judge's answer in the form that the runner hands on.
+async fn ask(oracle: Option<&Oracle<'_>>, query: Query, served: &mut Served) -> serde_json::Value {
+    let Some(oracle) = oracle else {
+        return json!({"unanswered": "no judge is configured"});
+    };
+    served.questions.open = true;
+    let answered = oracle.answer(query).await;
+    served.questions.open = false;
+    match answered {
+        Ok(text) => {
+            served.questions.answered += 1;
+            json!({"text": text})
+        }
+        Err(error) => {
+            let why = error.to_string();
+            served.questions.unanswered = Some(why.clone());
+            if matches!(error, JudgeError::Over(_)) {
+                served.over.get_or_insert(error);
+            }
+            json!({"unanswered": why})
+        }
+    }
 }
 
 type Answered = io::Result<Result<(), SandboxError>>;

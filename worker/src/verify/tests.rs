@@ -59,6 +59,7 @@ impl Bench {
             steps: vec![json!({"step": 0}), json!({"step": 1})],
             ended_by: EndedBy::Agent,
             limit: Duration::from_millis(limit),
+            oracle: None,
             scratch: &self.folder.path().join("verify"),
         };
         verify(job, &FolderDriver(world), &Semaphore::new(1), &live).await

@@ -1,6 +1,7 @@
 //! Starting a program in a sandbox of its own, and what is watched while it answers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use longhaul_core::helper::{CommandSpec, HELPER_PROGRAM};
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::PYTHON;
@@ -44,9 +45,6 @@ pub(super) const PORT: u16 = 8377;
 /// The account that the program runs as.
 const USER: &str = "ga";
 
-/// The most memory that it may use, in MiB.
-const MEMORY_MIB: u32 = 4096;
-
 /// How long it may take until it is connected.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
@@ -73,6 +71,10 @@ pub(crate) struct Launch<'a> {
     /// A folder of its own.
     pub(crate) scratch: PathBuf,
     pub(crate) driver: &'a dyn Driver,
+    /// The places among sandboxes that are on their way up.
+    pub(crate) starts: &'a Semaphore,
+    /// What it finds in its environment if it has a network.
+    pub(crate) network: &'a BTreeMap<String, String>,
     pub(crate) blobs: &'a BlobClient,
     pub(crate) account: Option<Arc<dyn Caller>>,
     /// What it shows the gateway as its key.
@@ -92,10 +94,20 @@ pub(crate) struct External {
     trouble: watch::Receiver<Option<Fault>>,
     /// Dropped, they end.
     _tasks: JoinSet<()>,
+    sandbox: Running,
     screens: PathBuf,
     shown: VecDeque<PathBuf>,
     silence: Duration,
     account: Option<Arc<dyn Caller>>,
+}
+
+/// The sandbox that the program runs in.
+struct Running(Arc<dyn Sandbox>);
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running(..)")
+    }
 }
 
 /// How the program ended.
@@ -117,9 +129,12 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
         layers: Vec::new(),
         views: folders.views(),
         accounts: Vec::new(),
-        net: false,
+        net: launch.agent.net,
     };
+    // Closed never: who waits here starts in turn, or is stopped.
+    let starting = launch.starts.acquire().await.ok();
     let started = launch.driver.start(request).await;
+    drop(starting);
     let sandbox = started.map_err(|error| crashed(format!("the agent's sandbox did not start: {error}")))?;
     *launch.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
 
@@ -127,7 +142,7 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
     if let Some(account) = launch.account.clone().filter(|_| !launch.endpoints.is_empty()) {
         serve_gateway(&mut tasks, account, short, Arc::clone(&sandbox));
     }
-    let trouble = watch_over(&mut tasks, Arc::clone(&sandbox));
+    let trouble = watch_over(&mut tasks, Arc::clone(&sandbox), launch.agent.memory_mib);
     let mut ended = run(&mut tasks, Arc::clone(&sandbox), command(&launch));
     let stream = tokio::select! {
         accepted = listener.accept() => accepted.map_err(|error| disk(&folders.talk, &error))?.0,
@@ -142,6 +157,7 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
         ended,
         trouble,
         _tasks: tasks,
+        sandbox: Running(sandbox),
         screens: folders.screens,
         shown: VecDeque::new(),
         silence,
@@ -184,11 +200,39 @@ impl External {
     /// Tells it that the episode is over, and gives it a moment. The end of its standard error.
     pub(crate) async fn finish(mut self, ended_by: Option<EndedBy>) -> String {
         self.talk.done(ended_by).await;
-        if tokio::time::timeout(END_LIMIT, until_ended(&mut self.ended)).await.is_err() {
-            return "the agent went on after the end of its episode, and was ended".to_owned();
+        let by_itself = tokio::time::timeout(END_LIMIT, until_ended(&mut self.ended)).await.is_ok();
+        if !by_itself {
+            self.end().await;
         }
-        let ended = self.ended.borrow().clone();
-        ended.map(|ended| ended.output).unwrap_or_default()
+        let output = self.ended.borrow().clone().map(|ended| ended.output).unwrap_or_default();
+        if by_itself {
+            output
+        } else {
+            format!("{output}\nthe agent went on after the end of its episode, and was ended")
+        }
+    }
+
+    /// Ends the program, so that what it wrote can be read.
+    async fn end(&mut self) {
+        let Running(sandbox) = &self.sandbox;
+        let processes = sandbox.processes().await.unwrap_or_default();
+        // What is root's is ours.
+        let theirs = processes.iter().filter(|process| process.uid != 0).map(|process| process.pid.to_string());
+        let mut argv = ["sh", "-c", "kill -KILL \"$@\"", "kill"].map(str::to_owned).to_vec();
+        let ours = argv.len();
+        argv.extend(theirs);
+        if argv.len() == ours {
+            return;
+        }
+        let killed = sandbox.run(CommandSpec { argv, user: "root".to_owned(), ..CommandSpec::default() });
+        let ended = async {
+            if let Err(error) = killed.await {
+                tracing::debug!(%error, "an agent's program was not ended before its sandbox");
+            }
+            until_ended(&mut self.ended).await;
+        };
+        // Its sandbox ends in any case.
+        drop(tokio::time::timeout(OUTPUT_WAIT, ended).await);
     }
 
     /// Puts a screenshot where it can be seen.
@@ -211,18 +255,20 @@ impl External {
     /// what it wrote last.
     async fn explained(&mut self, fault: Fault) -> Fault {
         // The pipe breaks before its end is known.
-        let known = tokio::time::timeout(OUTPUT_WAIT, until_ended(&mut self.ended)).await.is_ok();
+        let by_itself = tokio::time::timeout(OUTPUT_WAIT, until_ended(&mut self.ended)).await.is_ok();
         if let Some(trouble) = self.trouble.borrow().clone() {
             return trouble;
         }
-        let ended = self.ended.borrow().clone().filter(|_| known && fault.class == FaultClass::AgentCrashed);
-        let Some(ended) = ended else { return fault };
-        let tail = crate::tail(&ended.output, 30);
-        Fault {
-            message: format!("{} ({})", fault.message, ended.how),
-            log_tail: (!tail.trim().is_empty()).then_some(tail),
-            ..fault
+        if fault.class != FaultClass::AgentCrashed {
+            return fault;
         }
+        if !by_itself {
+            self.end().await;
+        }
+        let Some(ended) = self.ended.borrow().clone() else { return fault };
+        let tail = crate::tail(&ended.output, 30);
+        let message = if by_itself { format!("{} ({})", fault.message, ended.how) } else { fault.message };
+        Fault { message, log_tail: (!tail.trim().is_empty()).then_some(tail), ..fault }
     }
 }
 
@@ -279,11 +325,11 @@ fn serve_gateway(tasks: &mut JoinSet<()>, account: Arc<dyn Caller>, short: Short
 }
 
 /// Watches the sandbox's memory and its end.
-fn watch_over(tasks: &mut JoinSet<()>, sandbox: Arc<dyn Sandbox>) -> watch::Receiver<Option<Fault>> {
+fn watch_over(tasks: &mut JoinSet<()>, sandbox: Arc<dyn Sandbox>, memory_mib: u32) -> watch::Receiver<Option<Fault>> {
     let (tell, trouble) = watch::channel(None);
     tasks.spawn(async move {
         let fault = tokio::select! {
-            message = watch_memory(sandbox.as_ref(), MEMORY_MIB, |_| {}) => {
+            message = watch_memory(sandbox.as_ref(), memory_mib, |_| {}) => {
                 let message = format!("of the agent: {message}");
                 Fault { class: FaultClass::Memory, message, log_tail: None }
             }
@@ -329,7 +375,7 @@ fn command(launch: &Launch<'_>) -> CommandSpec {
     CommandSpec {
         argv,
         user: USER.to_owned(),
-        env: environment(launch.agent, &launch.endpoints, &launch.token),
+        env: environment(launch.agent, &launch.endpoints, &launch.token, launch.network),
         cwd: Some(FILES.to_owned()),
         output_limit: OUTPUT_LIMIT,
         ..CommandSpec::default()
@@ -337,8 +383,14 @@ fn command(launch: &Launch<'_>) -> CommandSpec {
 }
 
 /// What the program finds in its environment; its own variables come last.
-fn environment(agent: &ExternalAgent, endpoints: &[EndpointPlan], token: &str) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::from([
+fn environment(
+    agent: &ExternalAgent,
+    endpoints: &[EndpointPlan],
+    token: &str,
+    network: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut env = if agent.net { beside_the_gateway(network) } else { BTreeMap::new() };
+    env.extend([
         ("PYTHONPATH".to_owned(), format!("{PYTHON_FOLDER}:{FILES}")),
         ("PYTHONUNBUFFERED".to_owned(), "1".to_owned()),
     ]);
@@ -361,6 +413,19 @@ fn environment(agent: &ExternalAgent, endpoints: &[EndpointPlan], token: &str) -
         set("LONGHAUL_TOKEN", token.to_owned());
     }
     env.extend(agent.variables.clone());
+    env
+}
+
+/// The variables of a network, without a proxy before the gateway: that is on the loopback.
+fn beside_the_gateway(network: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    const LOOPBACK: &str = "127.0.0.1,localhost";
+    let mut env = network.clone();
+    for name in ["NO_PROXY", "no_proxy"] {
+        let direct = env.entry(name.to_owned()).or_default();
+        let comma = if direct.is_empty() { "" } else { "," };
+        direct.push_str(comma);
+        direct.push_str(LOOPBACK);
+    }
     env
 }
 

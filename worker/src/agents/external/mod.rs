@@ -2,8 +2,8 @@
 //! its own (`docs/agents-protocol.md`).
 //!
 //! The program sees its own files, the screenshots that it is shown, and nothing of the task but
-//! what it is told. It has no network but the gateway's socket, which the helper serves as a
-//! port of the sandbox's own loopback.
+//! what it is told. Unless its plan says otherwise, it has no network but the gateway's socket,
+//! which the helper serves as a port of the sandbox's own loopback.
 
 mod launch;
 mod lines;

@@ -1,5 +1,8 @@
 //! Somebody else's programs: written in Python, run as processes of this machine.
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use longhaul_core::agent::{AgentPlan, AuditPlan, ExternalAgent};
 use longhaul_core::endpoint::Protocol;
 use longhaul_core::outcome::{EndedBy, FaultClass};
@@ -25,11 +28,13 @@ fn plan(scene: &Scene, text: &str, arguments: &[&str], answer_limit: u64, endpoi
         files: Some(scene.coordinator.put_json(&Tree { entries })),
         image: None,
         // A folder sandbox shows its views elsewhere, and says where in variables.
-        variables: [("MINE", "yes"), ("SCREENS", "/longhaul/screens")]
+        variables: [("MINE", "yes"), ("SCREENS", "/longhaul/screens"), ("GATEWAY", "/longhaul/talk/gateway")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
         endpoints: endpoints.iter().map(|name| (*name).to_owned()).collect(),
         answer_limit: Millis(answer_limit),
+        memory_mib: 1024,
+        net: false,
     }))
 }
 
@@ -183,6 +188,94 @@ async fn an_agent_of_gym_anything_runs_unchanged_and_hears_of_audits() {
     let endpoints = vec![auditor.plan("a", Protocol::OpenAi)];
     let came = scene.run(agent, endpoints, |episode| episode.audit = Some(audit)).await;
     assert_eq!((came.ended_by(), came.notes.audits, came.steps.len()), (EndedBy::Agent, 2, 4), "{:?}", came.end);
+}
+
+/// Makes forty calls in one turn, over the gateway's own socket.
+const CALLER: &str = r#"
+import http.client, json, os, socket, sys, time
+
+class Gateway(http.client.HTTPConnection):
+    def connect(self):
+        os.chdir(os.path.dirname(os.environ["GATEWAY"]))
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("gateway")
+
+for line in sys.stdin:
+    if json.loads(line)["type"] != "observe":
+        continue
+    for _ in range(40):
+        gateway = Gateway("gateway")
+        body = json.dumps({"model": "m", "max_tokens": 5, "messages": []})
+        key = {"authorization": "Bearer " + os.environ["LONGHAUL_TOKEN"]}
+        gateway.request("POST", "/a/v1/chat/completions", body, key)
+        answer = gateway.getresponse()
+        text = answer.read().decode()
+        if answer.status != 200:
+            sys.exit(f"{answer.status}: {text}")
+        time.sleep(0.05)
+    print(json.dumps({"type": "act", "done": True}), flush=True)
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_of_a_program_wait_while_the_lease_does_not_hold_and_go_on_when_it_does() {
+    let scene = Scene::with(Duration::from_millis(1_500), |_| {});
+    let vendor = Vendor::with(vec![json!({"model": "m", "usage": {"prompt_tokens": 1, "completion_tokens": 1},
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}]})]);
+    let calls = || vendor.requests.lock().unwrap().len();
+    let outage = async {
+        scene.coordinator.until("some calls", |_| calls() > 3).await;
+        scene.coordinator.cut();
+        // Nothing is called for longer than the program leaves between its calls.
+        let mut before = usize::MAX;
+        while before != calls() {
+            before = calls();
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+        scene.coordinator.desk.open.store(true, Ordering::SeqCst);
+        before
+    };
+    let agent = plan(&scene, CALLER, &["mine.py"], 20_000, &["a"]);
+    let (came, stood_at) = tokio::join!(scene.run(agent, vec![vendor.plan("a", Protocol::OpenAi)], |_| {}), outage);
+    assert!(stood_at < 40, "no call was made without a lease");
+    assert_eq!(came.ended_by(), EndedBy::Agent, "{:?}", came.end);
+    assert_eq!((came.calls.len(), came.notes.calls.calls), (40, 40));
+    assert!(came.calls.iter().all(|call| call.error.is_none()), "{:?}", came.calls);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn its_sandbox_starts_in_turn_with_the_others() {
+    let scene = Scene::with(Duration::from_secs(600), |config| config.limits.starts = 1);
+    scene.world.start_millis.store(150, Ordering::SeqCst);
+    let done = "import sys\nfor line in sys.stdin: print('{\"type\": \"act\", \"done\": true}', flush=True)";
+    let run = || run(&scene, done, &["mine.py"], 20_000);
+    let (one, two, three) = tokio::join!(run(), run(), run());
+    for came in [one, two, three] {
+        assert_eq!(came.ended_by(), EndedBy::Agent, "{:?}", came.end);
+    }
+    assert_eq!(scene.world.most_starting.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_memory_than_it_may_use_is_a_fault_and_a_network_is_there_if_it_is_wanted() {
+    let scene = Scene::start();
+    let agent = |memory_mib, net| {
+        let AgentPlan::External(mut agent) = plan(&scene, "import time\ntime.sleep(600)", &["mine.py"], 3_000, &[])
+        else {
+            unreachable!()
+        };
+        (agent.memory_mib, agent.net) = (memory_mib, net);
+        AgentPlan::External(agent)
+    };
+    // What the env may use; every sandbox of this world says the same.
+    scene.world.memory_mib.store(1_000, Ordering::SeqCst);
+    let came = scene.run(agent(700, true), Vec::new(), |_| {}).await;
+    assert_eq!(came.fault().class, FaultClass::Memory, "{:?}", came.end);
+    assert!(came.fault().message.contains("of the agent") && came.fault().message.contains("956"), "{:?}", came.end);
+    let came = scene.run(agent(900, false), Vec::new(), |_| {}).await;
+    assert!(came.fault().message.contains("silent"), "{:?}", came.end);
+    let requests = scene.world.requests.lock().unwrap();
+    let nets: Vec<_> = requests.iter().filter(|request| request.id.ends_with("-agent")).map(|it| it.net).collect();
+    assert_eq!(nets, [true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,5 +2,6 @@
 //! answer each other over real sockets; only the sandbox is a folder.
 
 mod external;
+mod judging;
 mod models;
 mod scene;

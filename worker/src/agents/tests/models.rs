@@ -6,6 +6,7 @@ use longhaul_core::call::Purpose;
 use longhaul_core::endpoint::Protocol;
 use longhaul_core::notes::StallNotes;
 use longhaul_core::outcome::{EndedBy, FaultClass};
+use longhaul_core::plan::EpisodePlan;
 use serde_json::{Map, Value, json};
 
 use super::scene::{Scene, Vendor};
@@ -144,6 +145,35 @@ async fn a_model_that_hangs_does_not_outlast_the_time() {
     let endpoints = vec![vendor.plan("vendor", Protocol::OpenAi)];
     let came = scene.run(plan(Harness::Tools), endpoints, |episode| episode.budget.max_time.0 = 300).await;
     assert_eq!((came.ended_by(), came.steps.len()), (EndedBy::Time, 1));
+    assert!(came.notes.acting_time.0 >= 300, "the turn that time ended counts: {:?}", came.notes);
+    assert_eq!(came.notes.calls.calls, 1, "and so does its call, which was in flight");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_turn_counts_as_acting_time_whatever_ends_it() {
+    let scene = Scene::start();
+    scene.world.still.store(true, std::sync::atomic::Ordering::SeqCst);
+    let harness = Harness::Tools;
+    let answers = |last: u16| {
+        let mut calls = 0;
+        Vendor::start(move |_| {
+            calls += 1;
+            if calls == 1 {
+                return (200, types(harness, "same"));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(400));
+            (last, types(harness, "same"))
+        })
+    };
+    let vendor = answers(200);
+    let stop = |episode: &mut EpisodePlan| episode.stall = StallPolicy::Stop { after: 1 };
+    let came = scene.run(plan(harness), vec![vendor.plan("vendor", protocol(harness))], stop).await;
+    assert_eq!(came.ended_by(), EndedBy::Stall);
+    assert!(came.notes.acting_time.0 >= 400, "{:?}", came.notes);
+    let vendor = answers(400);
+    let came = scene.run(plan(harness), vec![vendor.plan("vendor", protocol(harness))], |_| {}).await;
+    assert_eq!(came.fault().class, FaultClass::AgentCrashed);
+    assert!(came.notes.acting_time.0 >= 400, "{:?}", came.notes);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,7 +25,7 @@ use crate::session::tests::config;
 use crate::testing::coordinator::Coordinator;
 use crate::testing::plans;
 use crate::testing::sandbox::{FolderDriver, World};
-use crate::{Endpoint, Shutdown, ShutdownTrigger, run_with};
+use crate::{Endpoint, Shutdown, ShutdownTrigger, WorkerConfig, run_with};
 
 /// A vendor: what it was asked, and what it answers.
 pub(super) struct Vendor {
@@ -76,6 +76,7 @@ impl Vendor {
             limits: RateLimits::default(),
             call_limit: Millis(20_000),
             retries: 0,
+            relay: false,
         }
     }
 }
@@ -129,10 +130,16 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn start() -> Self {
+        Self::with(Duration::from_secs(600), |_| {})
+    }
+
+    /// With leases that last so long, and a worker that is told something else.
+    pub(super) fn with(lease: Duration, change: impl FnOnce(&mut WorkerConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let coordinator = Coordinator::start(folder.path(), Duration::from_secs(600));
+        let coordinator = Coordinator::start(folder.path(), lease);
         let world = Arc::new(World::default());
-        let config = config(&folder.path().join("scratch"));
+        let mut config = config(&folder.path().join("scratch"));
+        change(&mut config);
         let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
         let (shutdown, heard) = Shutdown::new();
         tokio::spawn(run_with(config, endpoint, heard, Arc::new(FolderDriver(Arc::clone(&world)))));
@@ -146,14 +153,27 @@ impl Scene {
         endpoints: Vec<EndpointPlan>,
         change: impl FnOnce(&mut EpisodePlan),
     ) -> Came {
+        self.run_task(agent, endpoints, |_| {}, change).await
+    }
+
+    /// The same, of a task that is something else.
+    pub(super) async fn run_task(
+        &self,
+        agent: AgentPlan,
+        endpoints: Vec<EndpointPlan>,
+        change_task: impl FnOnce(&mut TaskPlan),
+        change: impl FnOnce(&mut EpisodePlan),
+    ) -> Came {
         let coordinator = &self.coordinator;
         let tree = coordinator.put_json(&Tree::default());
         let env = coordinator.put_json(&plans::env(tree));
-        let task = coordinator.put_json(&TaskPlan {
+        let mut task = TaskPlan {
             description: "Make the list.".to_owned(),
             post_task: Some("export".to_owned()),
             ..plans::task(env, tree)
-        });
+        };
+        change_task(&mut task);
+        let task = coordinator.put_json(&task);
         let plan = GatewayPlan { endpoints, ..GatewayPlan::default() };
         let mut episode = EpisodePlan {
             budget: EpisodeBudget::of(20, Millis(600_000)),
