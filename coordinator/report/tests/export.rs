@@ -38,6 +38,7 @@ fn verdict(passed: bool, score: f64) -> Verdict {
         feedback: "as <b>asked</b>\u{1b}[2J".to_owned(),
         details: json!({ "passed": passed }),
         ended_by: EndedBy::Agent,
+        parts: None,
     }
 }
 
@@ -53,6 +54,7 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
         gateway: None,
         audit: None,
         stall: StallPolicy::default(),
+        judge: None,
     };
     let plan = blob(store, &serde_json::to_vec(&plan).unwrap());
     let (env, name) = task.split_once('/').unwrap();
@@ -107,8 +109,8 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
         });
         let settlement = match end {
             AttemptEnd::Verdict(verdict) => Settlement::Verdict(verdict.clone()),
-            AttemptEnd::Unverified { ended_by, reason } => {
-                Settlement::Unverified { ended_by: *ended_by, reason: reason.clone() }
+            AttemptEnd::Unverified { ended_by, reason, .. } => {
+                Settlement::Unverified { ended_by: *ended_by, reason: reason.clone(), fault: None, parts: None }
             }
             AttemptEnd::Cancelled => Settlement::Cancelled,
             AttemptEnd::Fault(fault) => Settlement::Faulted(fault.clone()),

@@ -185,15 +185,16 @@ fn session(plans: &Plans, first: Option<&StepRecord>) -> Value {
 fn verifier(episode: &EpisodeView) -> Value {
     match &episode.settlement {
         Some(Settlement::Verdict(verdict)) => json!({
-            "mode": "program",
+            "mode": if verdict.parts.is_some() { "vlm_checklist" } else { "program" },
             "decided": true,
             "passed": verdict.passed,
             "score": verdict.score,
             "feedback": verdict.feedback,
             "details": verdict.details,
+            "parts": verdict.parts,
             "ended_by": verdict.ended_by,
         }),
-        Some(Settlement::Unverified { ended_by, reason }) => {
+        Some(Settlement::Unverified { ended_by, reason, .. }) => {
             let mut report = undecided(reason);
             report["ended_by"] = json!(ended_by);
             report

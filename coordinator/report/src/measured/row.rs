@@ -1,0 +1,363 @@
+//! One stored episode as a row.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use longhaul_core::agent::AgentPlan;
+use longhaul_core::call::{CallRecord, Certainty, PurseKind};
+use longhaul_core::endpoint::GatewayPlan;
+use longhaul_core::judge::{ItemResult, Mark};
+use longhaul_core::measure::{Aspect, AssertionRow, Progress, RoundKind, RoundRow, Row, State};
+use longhaul_core::money::Money;
+use longhaul_core::outcome::Settlement;
+use longhaul_core::price::Usage;
+use longhaul_core::step::StepRecord;
+use longhaul_core::time::Millis;
+use longhaul_store::AttemptRecord;
+use serde_json::Value;
+
+use super::plans::{Frozen, Plans};
+use super::{Measured, Provenance};
+use crate::view::{EpisodeView, Trajectories};
+
+pub(super) fn measure<T: Trajectories>(
+    from: &T,
+    plans: &mut Plans<'_, T>,
+    episode: &EpisodeView,
+    label: &str,
+) -> Result<Measured, T::Error> {
+    let frozen = plans.of(&episode.plan)?;
+    let steps = episode.attempt.map_or_else(|| Ok(Vec::new()), |attempt| from.steps(attempt))?;
+    // A lost attempt's calls are paid for as well; what comes late, too.
+    let mut calls = Vec::new();
+    let mut own = Vec::new();
+    for attempt in &episode.attempts {
+        let made: Vec<CallRecord> = from.calls(attempt.id)?.into_iter().map(|(call, _)| call).collect();
+        if Some(attempt.id) == episode.attempt {
+            own.clone_from(&made);
+        }
+        calls.extend(made);
+    }
+    let record = settling(episode);
+    let provenance = Provenance::of(&frozen, record, &own);
+    let (state, why) = state(episode.settlement.as_ref());
+    let spent = Spent::of(&calls, &frozen);
+    let notes = record.and_then(|record| record.finish.as_ref()).map(|finish| &finish.notes);
+    let spec = frozen.task.as_ref().map(|task| &task.plan.spec);
+    let row = Row {
+        run: label.to_owned(),
+        episode: episode.id.to_string(),
+        task: episode.task.clone(),
+        splits: frozen.task.as_ref().map(|task| task.plan.splits.iter().cloned().collect()).unwrap_or_default(),
+        difficulty: spec.and_then(|spec| word(spec, &["difficulty"])),
+        family: spec
+            .and_then(|spec| word(spec, &["longhaul", "family"]).or_else(|| word(spec, &["metadata", "family"]))),
+        agent: episode.agent.clone(),
+        sample: episode.sample,
+        state,
+        caps: frozen.episode.as_ref().map(|episode| episode.budget),
+        steps: u32::try_from(steps.iter().filter(|step| step.answer.is_some()).count()).unwrap_or(u32::MAX),
+        actions: actions(&steps),
+        tokens: spent.tokens,
+        dollars: spent.dollars,
+        unconfirmed: spent.unconfirmed,
+        judge_dollars: spent.judge,
+        time: notes.map(|notes| notes.acting_time),
+        node_time: node_time(episode, &frozen),
+        stalls: (!steps.is_empty()).then(|| stalls(&steps)),
+        resumed: false,
+        attempts: u32::try_from(episode.attempts.len()).unwrap_or(u32::MAX),
+        rounds: rounds(episode.settlement.as_ref()),
+        progress: progress(&steps, &own, spent.dollars.is_some()),
+    };
+    let last_screen = steps.last().map(|step| step.screen.png);
+    Ok(Measured { id: episode.id, row, why, last_screen, provenance })
+}
+
+/// The attempt that settled the episode, else the last one.
+pub(super) fn settling(episode: &EpisodeView) -> Option<&AttemptRecord> {
+    episode.attempt.and_then(|attempt| episode.record(attempt)).or_else(|| episode.attempts.last())
+}
+
+/// The state of a row, and what is said of it.
+fn state(settlement: Option<&Settlement>) -> (State, String) {
+    match settlement {
+        None => (State::Unsettled, String::new()),
+        Some(Settlement::Verdict(verdict)) => {
+            let score = Some(verdict.score).filter(|score| score.is_finite());
+            let state = State::Verdict { passed: verdict.passed, score, ended_by: verdict.ended_by };
+            (state, verdict.feedback.clone())
+        }
+        Some(Settlement::Unverified { ended_by, reason, .. }) => {
+            (State::Unverified { ended_by: *ended_by }, reason.clone())
+        }
+        Some(Settlement::Cancelled) => (State::Cancelled, String::new()),
+        Some(Settlement::Faulted(fault)) => (State::Faulted { class: fault.class }, fault.message.clone()),
+        Some(Settlement::NotStarted { reason }) => (State::NotStarted, reason.clone()),
+    }
+}
+
+/// The checks that a verdict is made of: those of a checklist are one round.
+fn rounds(settlement: Option<&Settlement>) -> Vec<RoundRow> {
+    let Some(Settlement::Verdict(verdict)) = settlement else { return Vec::new() };
+    let Some(judgement) = verdict.parts.as_ref().and_then(|parts| parts.checklist.as_ref()) else { return Vec::new() };
+    let assertion = |item: &ItemResult| AssertionRow {
+        id: item.id.clone(),
+        aspect: Aspect::Other,
+        passed: item.mark == Mark::Pass,
+    };
+    let assertions = judgement.items.iter().map(assertion).collect();
+    vec![RoundRow { number: 1, kind: RoundKind::Other, error: None, last_step: None, assertions }]
+}
+
+/// A word of the task's spec, if it is one.
+fn word(spec: &Value, path: &[&str]) -> Option<String> {
+    let found = path.iter().try_fold(spec, |value, key| value.get(key))?;
+    found.as_str().map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned)
+}
+
+fn actions(steps: &[StepRecord]) -> u32 {
+    let asked = steps.iter().filter_map(|step| step.answer.as_ref()).map(|answer| answer.actions.len());
+    u32::try_from(asked.sum::<usize>()).unwrap_or(u32::MAX)
+}
+
+/// Steps after which the screen was as before, though actions were asked for.
+fn stalls(steps: &[StepRecord]) -> u32 {
+    let still = |pair: &&[StepRecord]| {
+        pair[1].answer.as_ref().is_some_and(|answer| !answer.actions.is_empty())
+            && pair[0].screen.png == pair[1].screen.png
+    };
+    u32::try_from(steps.windows(2).filter(still).count()).unwrap_or(u32::MAX)
+}
+
+/// What an episode's calls come to. What is not known is absent.
+#[derive(Debug, Default, PartialEq)]
+struct Spent {
+    tokens: Option<Usage>,
+    dollars: Option<Money>,
+    unconfirmed: Money,
+    judge: Option<Money>,
+}
+
+impl Spent {
+    fn of(calls: &[CallRecord], frozen: &Frozen) -> Self {
+        let gateway = frozen.gateway.as_deref();
+        let sides = |purse| calls.iter().filter(move |call| call.purpose.purse() == purse);
+        let agent: Vec<&CallRecord> = sides(PurseKind::Episode).collect();
+        let judge: Vec<&CallRecord> = sides(PurseKind::Judge).collect();
+        // Without calls it is known to have cost nothing only if it has no model, or has one
+        // whose every call passes the gateway.
+        let known = match frozen.episode.as_ref().map(|episode| &episode.agent) {
+            Some(AgentPlan::Scripted { .. } | AgentPlan::Idle | AgentPlan::Model(_)) => true,
+            Some(AgentPlan::External(external)) => !external.endpoints.is_empty(),
+            None => !agent.is_empty(),
+        };
+        let usage = || agent.iter().filter_map(|call| call.usage).fold(Usage::default(), |sum, usage| sum.plus(&usage));
+        let unconfirmed = agent.iter().filter(|call| call.certainty == Certainty::Unconfirmed);
+        Self {
+            tokens: known.then(usage),
+            dollars: (known && priced(&agent, gateway)).then(|| agent.iter().map(|call| call.settled).sum()),
+            unconfirmed: unconfirmed.map(|call| call.settled).sum(),
+            judge: (!judge.is_empty() && priced(&judge, gateway)).then(|| judge.iter().map(|call| call.settled).sum()),
+        }
+    }
+}
+
+/// Whether what each of the calls cost is known: it was billed for something, or its model has
+/// a price (which may be nothing).
+fn priced(calls: &[&CallRecord], gateway: Option<&GatewayPlan>) -> bool {
+    let mut models: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for call in calls.iter().filter(|call| call.settled.is_zero() && call.certainty != Certainty::Released) {
+        models.insert((&call.endpoint, &call.model));
+    }
+    models.iter().all(|(endpoint, model)| {
+        gateway.is_some_and(|plan| {
+            plan.endpoint(endpoint).is_some_and(|endpoint| plan.price(&endpoint.vendor, model).is_some())
+        })
+    })
+}
+
+/// The time of a node that all attempts took, by their share of its processors; none unless it
+/// is known of each.
+fn node_time(episode: &EpisodeView, frozen: &Frozen) -> Option<Millis> {
+    let asked = u64::from(frozen.env.as_ref()?.plan.resources.cpu_millis);
+    if episode.attempts.is_empty() {
+        return None;
+    }
+    let mut sum = 0_u64;
+    for attempt in &episode.attempts {
+        let finish = attempt.finish.as_ref()?;
+        let offered = Some(u64::from(finish.notes.node_cpu_millis)).filter(|offered| *offered > 0)?;
+        let took = finish.at.0.saturating_sub(attempt.started.0);
+        sum = sum.saturating_add(took.saturating_mul(asked.min(offered)) / offered);
+    }
+    Some(Millis(sum))
+}
+
+/// What the trajectory had used after each step.
+fn progress(steps: &[StepRecord], calls: &[CallRecord], priced: bool) -> Vec<Progress> {
+    let mut by_step: BTreeMap<u32, Money> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.purpose.purse() == PurseKind::Episode) {
+        let sum = by_step.entry(call.step).or_default();
+        *sum = sum.saturating_add(call.settled);
+    }
+    let mut sum = Money::ZERO;
+    let mut spent = by_step.into_iter().peekable();
+    steps
+        .iter()
+        .filter(|step| step.answer.is_some())
+        .map(|step| {
+            while let Some((_, more)) = spent.next_if(|(of, _)| *of <= step.number) {
+                sum = sum.saturating_add(more);
+            }
+            Progress { step: step.number, dollars: priced.then_some(sum), passed: None }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longhaul_core::agent::Answer;
+    use longhaul_core::call::Purpose;
+    use longhaul_core::digest::Digest;
+    use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
+    use longhaul_core::outcome::{EndedBy, FaultClass, Verdict};
+    use longhaul_core::price::{ImageRule, ModelPrice, Rate};
+    use longhaul_core::step::{Screenshot, StepTiming};
+    use longhaul_core::time::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn call(step: u32, settled: u64, purpose: Purpose) -> CallRecord {
+        CallRecord {
+            number: step,
+            step,
+            at: Timestamp(1),
+            took: Millis(10),
+            purpose,
+            endpoint: "vendor".to_owned(),
+            model: "model".to_owned(),
+            model_reported: None,
+            fingerprint: None,
+            request_id: None,
+            retry_of: None,
+            status: Some(200),
+            error: None,
+            reserved: Money::from_nanos(settled),
+            settled: Money::from_nanos(settled),
+            certainty: Certainty::Reported,
+            usage: Some(Usage { input: 10, output: 5, ..Usage::default() }),
+            shortened_to: None,
+            request: Digest::of(b"request"),
+            response: None,
+            parts: Vec::new(),
+        }
+    }
+
+    fn step(number: u32, screen: &[u8], actions: usize) -> StepRecord {
+        StepRecord {
+            number,
+            at: Timestamp(1),
+            answer: (number > 0).then(|| Answer { actions: vec![json!({}); actions], ..Answer::default() }),
+            outcomes: Vec::new(),
+            screen: Screenshot { png: Digest::of(screen), width: 1, height: 1 },
+            rested: true,
+            timing: StepTiming::default(),
+            calls: Vec::new(),
+            told: None,
+            unreadable: Vec::new(),
+        }
+    }
+
+    /// A model at an endpoint, with a price or without.
+    fn gateway(priced: bool) -> GatewayPlan {
+        let price = ModelPrice {
+            vendor: "own".to_owned(),
+            model: "model".to_owned(),
+            rate: Rate::Time { hour: Money::ZERO },
+            image: ImageRule::Fixed { tokens: 1 },
+            context: 1,
+            max_output: 1,
+        };
+        let endpoint = EndpointPlan {
+            name: "vendor".to_owned(),
+            protocol: Protocol::OpenAi,
+            vendor: "own".to_owned(),
+            urls: Vec::new(),
+            secret: None,
+            limits: RateLimits::default(),
+            call_limit: Millis(1),
+            retries: 0,
+            relay: false,
+        };
+        GatewayPlan {
+            endpoints: vec![endpoint],
+            prices: if priced { vec![price] } else { Vec::new() },
+            ..GatewayPlan::default()
+        }
+    }
+
+    #[test]
+    fn each_settlement_is_a_state_and_a_score_that_is_no_number_is_none() {
+        let verdict = |score| {
+            Settlement::Verdict(Verdict {
+                passed: false,
+                score,
+                feedback: "why".to_owned(),
+                details: Value::Null,
+                ended_by: EndedBy::Steps,
+                parts: None,
+            })
+        };
+        let (found, why) = state(Some(&verdict(40.0)));
+        let expected = State::Verdict { passed: false, score: Some(40.0), ended_by: EndedBy::Steps };
+        assert_eq!((found, why.as_str()), (expected, "why"));
+        assert_eq!(state(Some(&verdict(f64::NAN))).0.score(), None);
+        assert_eq!(state(None).0, State::Unsettled);
+        let fault =
+            longhaul_core::outcome::Fault { class: FaultClass::Memory, message: "too much".to_owned(), log_tail: None };
+        assert_eq!(state(Some(&Settlement::Faulted(fault))).0, State::Faulted { class: FaultClass::Memory });
+    }
+
+    #[test]
+    fn steps_that_asked_for_something_and_changed_nothing_are_stalls() {
+        let steps = [step(0, b"a", 0), step(1, b"a", 2), step(2, b"b", 1), step(3, b"b", 0), step(4, b"b", 1)];
+        assert_eq!((stalls(&steps), actions(&steps)), (2, 4));
+    }
+
+    #[test]
+    fn the_course_adds_up_what_each_step_cost_and_leaves_out_the_judge() {
+        let steps = [step(0, b"a", 0), step(1, b"b", 1), step(2, b"c", 1)];
+        let calls = [
+            call(1, 5, Purpose::Agent),
+            call(2, 7, Purpose::Agent),
+            call(2, 1, Purpose::Audit),
+            call(2, 90, Purpose::Judge),
+        ];
+        let course = progress(&steps, &calls, true);
+        let spent: Vec<_> = course.iter().map(|point| (point.step, point.dollars.map(Money::nanos))).collect();
+        assert_eq!(spent, [(1, Some(5)), (2, Some(13))]);
+        assert_eq!(progress(&steps, &calls, false)[1].dollars, None);
+    }
+
+    #[test]
+    fn what_was_paid_is_known_only_with_a_price() {
+        let frozen = |priced| Frozen { gateway: Some(Arc::new(gateway(priced))), ..Frozen::default() };
+        let paid = Spent::of(&[call(1, 5, Purpose::Agent), call(2, 3, Purpose::Judge)], &frozen(false));
+        assert_eq!((paid.dollars, paid.judge), (Some(Money::from_nanos(5)), Some(Money::from_nanos(3))));
+        assert_eq!(paid.tokens.map(|usage| usage.tokens()), Some(15));
+        let free = [call(1, 0, Purpose::Agent)];
+        assert_eq!(Spent::of(&free, &frozen(false)).dollars, None, "a model without a price did not cost nothing");
+        assert_eq!(Spent::of(&free, &frozen(true)).dollars, Some(Money::ZERO));
+        assert_eq!(Spent::of(&[], &Frozen::default()).dollars, None, "nothing is known of it");
+    }
+
+    #[test]
+    fn a_word_of_the_spec_is_a_text_that_says_something() {
+        let spec = json!({"difficulty": " hard ", "metadata": {"family": "", "n": 1}});
+        assert_eq!(word(&spec, &["difficulty"]).as_deref(), Some("hard"));
+        assert_eq!((word(&spec, &["metadata", "family"]), word(&spec, &["metadata", "n"])), (None, None));
+    }
+}
