@@ -7,8 +7,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use common::{LayerPlaceArgs, PickArgs, SourceArgs, Unfit, VenueArgs};
-pub use run::{AgentCap, Cap, PlanArgs, PlanCommand, PricesArgs, RunArgs, SpendingArgs, TokenCap};
+pub use common::{PickArgs, SourceArgs, Unfit, VenueArgs};
+pub use longhaul_node::cli::{DoctorArgs, FolderCommand, LayerPlaceArgs, WorkerArgs, WorkerCommand};
+pub use run::{AgentCap, Cap, JudgeArg, PlanArgs, PlanCommand, PricesArgs, RunArgs, SpendingArgs, TokenCap};
+pub(crate) use run::{cap, judge_arg};
 
 use crate::output::Format;
 
@@ -44,8 +46,14 @@ pub enum Command {
     Watch(WatchArgs),
     /// Show a run, an episode, its steps, logs and screenshots.
     Show(ShowArgs),
+    /// Compare agents, and say what is known of their difference.
+    Compare(crate::commands::compare::CompareArgs),
+    /// Write runs as a page, a document or a table.
+    Report(crate::commands::report::ReportArgs),
     /// Write trajectories as files.
     Export(crate::commands::export::ExportArgs),
+    /// Judge the stored trajectories of a run again, with another judge or checklist.
+    Rejudge(Box<crate::commands::rejudge::RejudgeArgs>),
     /// Show what a run may spend and has spent, or raise its budgets.
     Budget(crate::commands::budget::BudgetArgs),
     /// Give a key of a model vendor to a coordinator.
@@ -78,6 +86,7 @@ pub enum Command {
 Examples:
   longhaul serve --store results
   longhaul serve --store results --listen 0.0.0.0:7420 --host login1.cluster
+  longhaul serve --store /shared/results --slurm --as-allocation     where login nodes end daemons
 
 Programs of the same user on this machine reach it through the store folder. For other
 machines, --listen opens TCP with TLS; the file `access/access.json` in the store folder
@@ -97,55 +106,16 @@ pub struct ServeArgs {
     /// Asks Slurm for workers, by the pools of the settings.
     #[arg(long)]
     pub slurm: bool,
+    /// Runs the coordinator in a Slurm allocation of its own (`[slurm.coordinator]` in the
+    /// settings), which the next one follows before its time is over, until no run is open any more.
+    #[arg(long, requires = "slurm", conflicts_with = "listen")]
+    pub as_allocation: bool,
+    /// What a coordinator in such an allocation is started with.
+    #[arg(long, value_name = "N", hide = true, requires = "slurm", conflicts_with_all = ["as_allocation", "listen"])]
+    pub generation: Option<u64>,
     /// Where layers and scratch of those workers are.
     #[command(flatten)]
     pub place: LayerPlaceArgs,
-}
-
-/// `longhaul worker`
-#[derive(Debug, Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true,
-    after_help = "\
-Examples:
-  longhaul worker --coordinator results/access/access.json
-  longhaul worker --coordinator results/access/access.json --slots 4
-  longhaul worker clean
-
-In a Slurm allocation the worker stays within its processors and memory by itself. The first
-TERM or INT delivers what was recorded and gives back what runs; the second ends it at once."
-)]
-pub struct WorkerArgs {
-    /// The access file of the coordinator.
-    #[arg(long, value_name = "ACCESS", required = true)]
-    pub coordinator: Option<PathBuf>,
-    /// The most attempts at once, whatever the resources.
-    #[arg(long, value_name = "N")]
-    pub slots: Option<u32>,
-    /// Graphics processors that envs may ask for, in place of `worker.gpus`.
-    #[arg(long, value_name = "N")]
-    pub gpus: Option<u32>,
-    /// Ends when its stdin is closed: how the worker of `run` ends with it, however that ends.
-    #[arg(long, hide = true)]
-    pub tethered: bool,
-    /// Where layers and scratch are.
-    #[command(flatten)]
-    pub place: LayerPlaceArgs,
-    /// Something else than to work.
-    #[command(subcommand)]
-    pub command: Option<WorkerCommand>,
-}
-
-/// `longhaul worker ...`
-#[derive(Debug, Subcommand)]
-pub enum WorkerCommand {
-    /// Remove what dead workers left on this machine: sandboxes, mounts, files.
-    Clean {
-        /// Where layers and scratch are.
-        #[command(flatten)]
-        place: LayerPlaceArgs,
-    },
 }
 
 /// `longhaul status`
@@ -188,6 +158,8 @@ Examples:
   longhaul show latest/3                     an episode: settlement, attempts, logs
   longhaul show latest/3 --steps             its steps, a line each
   longhaul show latest/3 --calls             its model calls, a line each
+  longhaul show latest/3 --request 7         what was sent to the model in call 7
+  longhaul show latest/3 --provenance        what its verdict rests on, by digest
   longhaul show latest/3 --log post_start    one of its logs
   longhaul show latest/3 --screenshot 0 -o first.png")]
 pub struct ShowArgs {
@@ -195,21 +167,31 @@ pub struct ShowArgs {
     #[arg(value_name = "RUN[/INDEX]", default_value = "latest")]
     pub what: String,
     /// The steps of the episode.
-    #[arg(long, conflicts_with_all = ["calls", "log", "screenshot"])]
+    #[arg(long, group = "part")]
     pub steps: bool,
     /// The model calls of the episode, with what they cost.
-    #[arg(long, conflicts_with_all = ["log", "screenshot"])]
+    #[arg(long, group = "part")]
     pub calls: bool,
+    /// What the episode's verdict rests on: digests of task, env, verifier and layers, settings,
+    /// prices, versions.
+    #[arg(long, group = "part")]
+    pub provenance: bool,
+    /// The body of a model call's request, byte by byte as it was sent.
+    #[arg(long, value_name = "CALL", group = "part")]
+    pub request: Option<u32>,
+    /// The body of a model call's answer, as far as it came.
+    #[arg(long, value_name = "CALL", group = "part")]
+    pub response: Option<u32>,
     /// A log of the episode, by name.
-    #[arg(long, value_name = "NAME", conflicts_with = "screenshot")]
+    #[arg(long, value_name = "NAME", group = "part")]
     pub log: Option<String>,
     /// The screenshot of a step, as PNG.
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", group = "part")]
     pub screenshot: Option<u32>,
     /// The attempt, if not the one that settled the episode or the last.
     #[arg(long, value_name = "N")]
     pub attempt: Option<u32>,
-    /// Where the screenshot or the log is written; stdout if not given and no terminal.
+    /// Where the screenshot, the log or the body is written, in place of stdout.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Where from.
@@ -258,15 +240,9 @@ pub struct LayersArgs {
 /// `longhaul layers ...`
 #[derive(Debug, Subcommand)]
 pub enum LayersCommand {
-    /// List the layers that are there.
-    Ls {
-        /// The folder of layers.
-        #[arg(long, value_name = "DIR")]
-        layers: Option<PathBuf>,
-        /// The form of the answer.
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
-    },
+    /// What needs the folder alone.
+    #[command(flatten)]
+    Folder(FolderCommand),
     /// Build the layers of the picked envs, without running a task.
     Build {
         /// Which envs: those of the picked tasks.
@@ -278,15 +254,6 @@ pub enum LayersCommand {
         /// Where layers and scratch are.
         #[command(flatten)]
         place: LayerPlaceArgs,
-    },
-    /// Read every layer and compare it with its digest.
-    Verify {
-        /// The folder of layers.
-        #[arg(long, value_name = "DIR")]
-        layers: Option<PathBuf>,
-        /// The form of the answer.
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
     },
     /// Remove the least recently used layers; never one that is in use, or that a run rests on.
     #[command(after_help = "\
@@ -312,25 +279,6 @@ that are not named are not known: name all whose runs matter.")]
     },
     /// Write layers and their base image into one file, for a cluster without a network.
     Export(Box<LayersExportArgs>),
-    /// Take the layers and the base image of a file; what is there already is kept.
-    #[command(after_help = "\
-Example:
-  longhaul layers import calc.layers --layers /shared/layers
-
-Every part is checked by its digest before it gets its name, so nothing is ever half there: an
-import that was stopped is simply repeated. Take files only from people from whom you would take
-a program: what is in layers runs.")]
-    Import {
-        /// The file, as `longhaul layers export` writes it.
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// The folder of layers.
-        #[arg(long, value_name = "DIR")]
-        layers: Option<PathBuf>,
-        /// The form of the answer.
-        #[arg(long, value_enum, default_value_t)]
-        format: Format,
-    },
     /// Say which layers envs need, what their keys rest on, and whether they are there.
     Why {
         /// Which envs: those of the picked tasks.
@@ -439,24 +387,6 @@ pub enum StoreCommand {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-}
-
-/// `longhaul doctor`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  longhaul doctor
-  longhaul doctor --format json")]
-pub struct DoctorArgs {
-    /// The folder of the store.
-    #[arg(long, value_name = "DIR")]
-    pub store: Option<PathBuf>,
-    /// Where layers and scratch are.
-    #[command(flatten)]
-    pub place: LayerPlaceArgs,
-    /// The form of the answer.
-    #[arg(long, value_enum, default_value_t)]
-    pub format: Format,
 }
 
 /// `longhaul settings`

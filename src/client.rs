@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_coordinator::{ACCESS_FOLDER, LOCAL_ACCESS_FILE, view};
+use longhaul_coordinator::{ACCESS_FILE, ACCESS_FOLDER, LOCAL_ACCESS_FILE, view};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_node::error::NodeError;
 use longhaul_proto::access::{Access, AccessError, Connection, MAX_MESSAGE_BYTES};
 use longhaul_proto::convert;
 use longhaul_proto::v1;
@@ -14,6 +15,7 @@ use longhaul_store::Reader;
 use tokio_stream::StreamExt;
 
 use crate::cli::SourceArgs;
+use crate::commands::generations;
 use crate::error::CliError;
 use crate::places;
 use crate::settings::Settings;
@@ -45,13 +47,28 @@ impl Client {
     ///
     /// The file cannot be used, or nobody answers.
     pub async fn open(access: &Path) -> Result<Self, CliError> {
-        let access = Access::read(access).map_err(CliError::Access)?;
-        let connection = access.connect().await.map_err(CliError::Access)?;
+        let access = Access::read(access).map_err(NodeError::Access)?;
+        let connection = access.connect().await.map_err(NodeError::Access)?;
         Ok(Self {
             address: access.address.to_string(),
             control: ControlServiceClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES),
             blobs: BlobServiceClient::new(connection).max_decoding_message_size(MAX_MESSAGE_BYTES),
         })
+    }
+
+    /// Connects to the coordinator that has a store open: on this machine, or else in an allocation
+    /// of its own.
+    ///
+    /// # Errors
+    ///
+    /// Its file cannot be used, or nobody answers.
+    pub async fn of_store(store: &Path) -> Result<Self, CliError> {
+        match Self::open(&local_access(store)).await {
+            Err(CliError::Node(NodeError::Access(_))) if generations::is_served(store) => {
+                Self::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await
+            }
+            answer => answer,
+        }
     }
 
     /// For `map_err`: a coordinator that does not do what was asked.
@@ -94,11 +111,10 @@ impl Source {
             return Ok(Self::Live(Box::new(Client::open(access).await?)));
         }
         let store = places::store(args.store.as_deref(), settings)?;
-        let access = local_access(&store);
-        if access.exists() {
-            match Client::open(&access).await {
+        if local_access(&store).exists() {
+            match Client::of_store(&store).await {
                 Ok(client) => return Ok(Self::Live(Box::new(client))),
-                Err(CliError::Access(AccessError::Unreachable { .. })) => {
+                Err(CliError::Node(NodeError::Access(AccessError::Unreachable { .. }))) => {
                     tracing::debug!(store = %store.display(), "no coordinator has the store open");
                 }
                 Err(error) => return Err(error),

@@ -3,21 +3,20 @@
 use std::io;
 use std::path::PathBuf;
 
-use longhaul_apptainer::base::CertificateError;
-use longhaul_apptainer::layers::carry::CarryError;
 use longhaul_coordinator::view::ViewError;
 use longhaul_coordinator::{AccessFolderError, ActorError, StartError};
-use longhaul_proto::access::AccessError;
+use longhaul_node::error::{ASK_THE_DOCTOR, Explained, NodeError};
 use longhaul_store::{OpenError, ReadError};
-use longhaul_worker::WorkerError;
 
 use crate::exit::Exit;
-use crate::settings::SettingsError;
 use crate::strict::StrictError;
 
 /// Why a command failed. Causes are shown in a chain, at the edge, once.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
+    /// What both programs do.
+    #[error(transparent)]
+    Node(#[from] NodeError),
     /// What is set for a pool cannot be a batch script.
     #[error("there is no batch script for the pool {pool}")]
     Pool {
@@ -26,12 +25,6 @@ pub enum CliError {
         /// Why.
         source: longhaul_coordinator::allocator::BatchScriptError,
     },
-    /// The settings.
-    #[error("the settings cannot be used")]
-    Settings(#[source] SettingsError),
-    /// Certificates that base images are to trust.
-    #[error("the setting `base.certificates` cannot be used")]
-    Certificates(#[source] CertificateError),
     /// A run file, or a file of prices.
     #[error("the file cannot be used")]
     Strict(#[source] StrictError),
@@ -46,14 +39,6 @@ pub enum CliError {
     /// The command line makes no sense in a way that its parser cannot see.
     #[error("{0}")]
     Usage(String),
-    /// No folder is known in which to keep something.
-    #[error("there is no place for {what}: {variable} is not set")]
-    NoHome {
-        /// What was to be kept.
-        what: &'static str,
-        /// The variable that would say.
-        variable: &'static str,
-    },
     /// A file or folder of the person's.
     #[error("{} cannot be {doing}", path.display())]
     File {
@@ -68,9 +53,6 @@ pub enum CliError {
     /// The output cannot be written.
     #[error("the output cannot be written")]
     Output(#[source] io::Error),
-    /// A coordinator cannot be reached.
-    #[error("the coordinator cannot be reached")]
-    Access(#[source] AccessError),
     /// A coordinator refuses.
     #[error("the coordinator at {address} cannot {what}: {reason}")]
     Refused {
@@ -118,6 +100,15 @@ pub enum CliError {
         #[source]
         source: serde_json::Error,
     },
+    /// The body of a model call cannot be put together again.
+    #[error("what the store holds of {what} is not whole")]
+    Body {
+        /// Of what.
+        what: String,
+        /// Why.
+        #[source]
+        source: longhaul_gateway::JoinError,
+    },
     /// No run is meant by what was given.
     #[error("there is no run `{given}` in {place}")]
     UnknownRun {
@@ -150,27 +141,21 @@ pub enum CliError {
     /// The benchmark, a task or an agent.
     #[error("the run cannot be planned")]
     Plan(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// A worker failed.
-    #[error("the worker failed")]
-    Worker(#[source] WorkerError),
     /// A benchmark cannot be linted.
     #[error("the benchmark cannot be checked")]
     Lint(#[source] crate::commands::lint::LintError),
     /// A run cannot be exported.
     #[error("the run cannot be exported")]
     Export(#[source] longhaul_report::ExportError),
+    /// A run cannot be measured.
+    #[error("the run cannot be measured")]
+    Measure(#[source] longhaul_report::MeasureError),
     /// The worker of a run is gone.
     #[error("the run's worker ended ({status}) before the run had settled")]
     WorkerEnded {
         /// How it ended.
         status: String,
     },
-    /// The layer folder.
-    #[error("the layer folder cannot be used")]
-    Layers(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Layers cannot be carried.
-    #[error("the layers cannot be carried")]
-    Carry(#[source] CarryError),
     /// The layers of a run are not there any more.
     #[error("the layers of run {run} cannot be used again:\n  {}", reasons.join("\n  "))]
     LayersFrom {
@@ -178,12 +163,6 @@ pub enum CliError {
         run: String,
         /// What is wrong, layer by layer.
         reasons: Vec<String>,
-    },
-    /// Layers are not what they were.
-    #[error("{count} layers are damaged")]
-    LayersDamaged {
-        /// How many.
-        count: usize,
     },
     /// Layers could not be built.
     #[error("the layers of {broken} of {envs} envs could not be built")]
@@ -201,21 +180,27 @@ pub enum CliError {
         /// Of which run.
         run: String,
     },
+    /// A coordinator gets no allocation of its own.
+    #[error("the coordinator's own allocation cannot be asked for")]
+    OwnAllocation(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The allocation of a coordinator is over, and it never answered.
+    #[error("the coordinator's allocation ended before it answered")]
+    NotServed {
+        /// Where it wrote what went wrong.
+        logs: PathBuf,
+    },
     /// A signal.
     #[error("interrupted")]
     Interrupted,
 }
 
-impl CliError {
-    /// The exit code that it leads to.
-    #[must_use]
-    pub fn exit(&self) -> Exit {
+impl Explained for CliError {
+    fn exit(&self) -> Exit {
         match self {
+            Self::Node(error) => error.exit(),
             Self::Usage(_) => Exit::Usage,
-            Self::Settings(_)
-            | Self::Strict(_)
+            Self::Strict(_)
             | Self::NoKey { .. }
-            | Self::Certificates(_)
             | Self::Pool { .. }
             | Self::UnknownRun { .. }
             | Self::AmbiguousRun { .. }
@@ -223,42 +208,17 @@ impl CliError {
             | Self::Plan(_)
             | Self::LayersFrom { .. }
             | Self::File { .. } => Exit::Input,
-            Self::Carry(error) => match error {
-                CarryError::Missing { .. } | CarryError::Refused { .. } => Exit::Input,
-                CarryError::Damaged { .. } => Exit::Store,
-                CarryError::Stopped => Exit::Interrupted,
-                CarryError::Io { .. }
-                | CarryError::Store(_)
-                | CarryError::Base(_)
-                | CarryError::NoRoom { .. }
-                | CarryError::Busy(_) => Exit::Machine,
-            },
-            Self::NoHome { .. } | Self::Machine(_) | Self::Layers(_) => Exit::Machine,
-            Self::Worker(error) => match error {
-                WorkerError::Endpoint { .. } | WorkerError::Refused { .. } => Exit::Coordinator,
-                WorkerError::File { .. }
-                | WorkerError::Sandbox(_)
-                | WorkerError::Cache(_)
-                | WorkerError::Gateway(_)
-                | WorkerError::Node { .. } => Exit::Machine,
-            },
+            Self::Machine(_) | Self::OwnAllocation(_) | Self::NotServed { .. } => Exit::Machine,
             Self::Lint(error) => error.exit(),
             Self::Export(error) => crate::commands::export::exit(error),
+            Self::Measure(error) => crate::sides::exit(error),
             Self::Store(_)
             | Self::StoreInUse(_)
             | Self::StoreUnsound { .. }
-            | Self::LayersDamaged { .. }
             | Self::View(_)
             | Self::Record { .. }
+            | Self::Body { .. }
             | Self::Actor(_) => Exit::Store,
-            // A file that is not there or is none is a wrong input; who does not answer is not.
-            Self::Access(error) => match error {
-                AccessError::Read { .. }
-                | AccessError::Parse { .. }
-                | AccessError::Version { .. }
-                | AccessError::Malformed { .. } => Exit::Input,
-                AccessError::Unreachable { .. } => Exit::Coordinator,
-            },
             Self::Answer(_) => Exit::Coordinator,
             // What was asked for is not there: the input is wrong, not the coordinator.
             Self::Refused { code: tonic::Code::NotFound, .. } => Exit::Input,
@@ -284,29 +244,14 @@ impl CliError {
         }
     }
 
-    /// What to do about it, where that can be said.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    fn hint(&self) -> Option<String> {
         match self {
-            Self::Settings(SettingsError::UnknownKey { suggestion: Some(near), .. }) => {
-                Some(format!("did you mean `{near}`?"))
-            }
-            Self::Settings(SettingsError::UnknownKey { .. } | SettingsError::Value { .. }) => {
-                Some("`longhaul settings` prints every setting with its default".to_owned())
-            }
+            Self::Node(error) => error.hint(),
             Self::NoKey { variable, .. } => Some(format!(
                 "export {variable} for this command; its value goes to the coordinator's memory and to workers, and is \
                  never stored. The setting `key_env` of the endpoint names another variable, or none"
             )),
             Self::Pool { .. } => Some("mend its table `[slurm.pools.NAME]` in the settings; see docs/slurm.md".to_owned()),
-            Self::Settings(SettingsError::Read { .. } | SettingsError::Parse { .. }) => None,
-            Self::NoHome { .. } => Some("name a folder on the command line or in the settings".to_owned()),
-            Self::Access(AccessError::Read { .. }) => {
-                Some("`longhaul serve` writes access files into the folder `access` of its store".to_owned())
-            }
-            Self::Access(AccessError::Unreachable { .. }) => {
-                Some("is `longhaul serve` running there? If it moved, use its new access file".to_owned())
-            }
             Self::Refused { code: tonic::Code::Unauthenticated | tonic::Code::PermissionDenied, .. } => {
                 Some("use the access file that the coordinator wrote last, as the user who started it".to_owned())
             }
@@ -337,27 +282,30 @@ impl CliError {
             Self::Start(StartError::Access(AccessFolderError::Exposed { .. })) => Some(
                 "make it private with chmod 600, if it was not read; else remove it, and a new one is made".to_owned(),
             ),
+            Self::OwnAllocation(_) => {
+                Some("mend the table `[slurm.coordinator]` in the settings; see docs/slurm.md".to_owned())
+            }
+            Self::NotServed { logs } => {
+                Some(format!("the newest file in {} says why; start it again when that is mended", logs.display()))
+            }
             Self::UnknownRun { .. } | Self::AmbiguousRun { .. } => {
                 Some("`longhaul status` lists the runs; `latest` is the last one submitted".to_owned())
             }
             Self::NoSuchPart { have, .. } if !have.is_empty() => Some(format!("it has {}", have.join(", "))),
-            Self::Machine(_) | Self::Worker(_) => {
-                Some("`longhaul doctor` says what is missing and how to mend it".to_owned())
-            }
-            Self::Carry(CarryError::Missing { .. }) => Some("build it first with `longhaul layers build`".to_owned()),
-            Self::Carry(CarryError::Refused { .. }) => Some(
-                "bring the file again, as `longhaul layers export` wrote it, and repeat the import: what is there already \
-                 is kept"
-                    .to_owned(),
-            ),
+            Self::Machine(_) => Some(ASK_THE_DOCTOR.to_owned()),
             Self::LayersFrom { .. } => Some(
                 "bring them with `longhaul layers export --run` there and `longhaul layers import` here; without \
                  --layers-from they are built again, with what the mirror of packages holds today"
                     .to_owned(),
             ),
-            Self::LayersDamaged { .. } => {
-                Some("a worker that needs a damaged layer removes it and builds it again".to_owned())
-            }
+            _ => None,
+        }
+    }
+
+    fn unread(&self) -> Option<&io::Error> {
+        match self {
+            Self::Node(error) => error.unread(),
+            Self::Output(source) => Some(source),
             _ => None,
         }
     }
@@ -373,27 +321,4 @@ impl From<ViewError> for CliError {
     fn from(error: ViewError) -> Self {
         Self::View(error)
     }
-}
-
-/// An error with its chain of causes and its hint, as it is shown to a person.
-#[must_use]
-pub fn render(error: &CliError, colours: bool) -> String {
-    use crate::output::{Tone, escape, paint};
-    let mut text = format!("{} {}", paint("error:", Tone::Bad, colours), escape(&error.to_string()));
-    let mut last = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let shown = cause.to_string();
-        // A transparent wrapper says what its source says.
-        if shown != last {
-            text.push_str("\n  because: ");
-            text.push_str(&escape(&shown).replace('\n', "\n    "));
-        }
-        last = shown;
-        source = cause.source();
-    }
-    if let Some(hint) = error.hint() {
-        text.extend(["\n", &paint("hint:", Tone::Strong, colours), " ", &escape(&hint)]);
-    }
-    text
 }

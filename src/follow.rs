@@ -54,6 +54,7 @@ trait Shown {
 struct Lines {
     building: BTreeSet<String>,
     waiting: Vec<String>,
+    warnings: BTreeSet<String>,
     phases: BTreeMap<String, String>,
 }
 
@@ -72,6 +73,11 @@ impl Shown for Lines {
                 output::note(&format!("waiting: {}", escape_line(reason)));
             }
             self.waiting.clone_from(&update.waiting);
+        }
+        for warning in &update.warnings {
+            if self.warnings.insert(warning.clone()) {
+                output::note(&format!("warning: {}", escape_line(warning)));
+            }
         }
         let phases: BTreeMap<String, String> =
             update.live.iter().map(|attempt| (attempt.attempt.clone(), show::phase(attempt).to_owned())).collect();
@@ -109,6 +115,7 @@ struct Bars {
     bars: MultiProgress,
     run: ProgressBar,
     live: BTreeMap<String, ProgressBar>,
+    warnings: BTreeSet<String>,
 }
 
 impl Bars {
@@ -120,7 +127,7 @@ impl Bars {
             run.set_style(style);
         }
         run.enable_steady_tick(Duration::from_secs(1));
-        Self { bars, run, live: BTreeMap::new() }
+        Self { bars, run, live: BTreeMap::new(), warnings: BTreeSet::new() }
     }
 }
 
@@ -131,6 +138,11 @@ impl Shown for Bars {
             let line = output::paint(&settled_line(row, summary), show::tone(&row.state), output::stderr_colours());
             // Above the bars; a terminal that is gone shows nothing.
             let _gone = self.bars.println(line);
+        }
+        for warning in &update.warnings {
+            if self.warnings.insert(warning.clone()) {
+                let _gone = self.bars.println(format!("warning: {}", escape_line(warning)));
+            }
         }
         self.run.set_length(u64::from(summary.episodes));
         self.run.set_position(u64::from(show::settled(summary)));

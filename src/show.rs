@@ -1,7 +1,7 @@
 //! Runs and episodes as tables and as JSON: what `run`, `status`, `show` and `watch` share.
 
 use longhaul_core::money::Money;
-use longhaul_core::outcome::Settlement;
+use longhaul_core::outcome::{Settlement, Verdict};
 use longhaul_core::time::Millis;
 use longhaul_proto::v1;
 use serde_json::{Value, json};
@@ -9,20 +9,10 @@ use serde_json::{Value, json};
 use crate::error::CliError;
 use crate::output::{Table, Tone, cut};
 use crate::units;
+pub use crate::units::show_time as time;
 
 /// The most of a verifier's feedback or a fault's message that a table shows.
 const REASON_WIDTH: usize = 70;
-
-/// A point in time for people: local, to the second.
-#[must_use]
-pub fn time(millis: u64) -> String {
-    i64::try_from(millis)
-        .ok()
-        .filter(|millis| *millis > 0)
-        .and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok())
-        .map(|at| at.to_zoned_datetime(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
-        .unwrap_or_default()
-}
 
 /// A point in time for programs, if there is one.
 fn instant(millis: u64) -> Option<String> {
@@ -34,6 +24,14 @@ fn instant(millis: u64) -> Option<String> {
 #[must_use]
 pub fn phase(attempt: &v1::LiveAttempt) -> &str {
     attempt.phase.as_ref().map_or("leased", |phase| phase.name.as_str())
+}
+
+/// What a live attempt waits for, if it does, and since when.
+#[must_use]
+pub fn waits(reason: &str, since_millis: u64) -> Option<String> {
+    let since = Some(time(since_millis)).filter(|since| !since.is_empty());
+    let since = since.map(|since| format!(", since {since}")).unwrap_or_default();
+    (!reason.is_empty()).then(|| format!("waits: {reason}{since}"))
 }
 
 /// How a state is shown.
@@ -161,7 +159,7 @@ pub fn settlement(row: &v1::EpisodeRow) -> Result<Option<Settlement>, CliError> 
 fn explain(settlement: &Settlement) -> (String, String, String) {
     match settlement {
         Settlement::Verdict(verdict) => (score(verdict.score), verdict.ended_by.to_string(), verdict.feedback.clone()),
-        Settlement::Unverified { ended_by, reason } => (String::new(), ended_by.to_string(), reason.clone()),
+        Settlement::Unverified { ended_by, reason, .. } => (String::new(), ended_by.to_string(), reason.clone()),
         Settlement::Cancelled => (String::new(), String::new(), String::new()),
         Settlement::NotStarted { reason } => (String::new(), String::new(), reason.clone()),
         Settlement::Faulted(fault) => (String::new(), fault.class.to_string(), fault.message.clone()),
@@ -169,7 +167,8 @@ fn explain(settlement: &Settlement) -> (String, String, String) {
 }
 
 /// A score without more digits than it has.
-fn score(score: f64) -> String {
+#[must_use]
+pub fn score(score: f64) -> String {
     if score.fract() == 0.0 { format!("{score:.0}") } else { format!("{score:.2}") }
 }
 
@@ -194,6 +193,7 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
     for row in rows {
         let settlement = settlement(row)?;
         let (score, ended_by, why) = settlement.as_ref().map(explain).unwrap_or_default();
+        let why = waits(&row.waiting, row.waiting_since_millis).unwrap_or(why);
         let index = row.episode_id.rsplit('/').next().unwrap_or_default();
         let mut cells =
             vec![(index.to_owned(), Tone::Dim), (row.task.clone(), Tone::Plain), (cut(&row.agent, 24), Tone::Plain)];
@@ -215,7 +215,23 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
         ]);
         table.row(cells);
     }
-    Ok(table.render(colours))
+    let mut text = table.render(colours);
+    text.extend(agreement(rows)?);
+    Ok(text)
+}
+
+/// How far programs and judges agree, where both looked at episodes.
+fn agreement(rows: &[v1::EpisodeRow]) -> Result<Option<String>, CliError> {
+    let (mut agree, mut both) = (0, 0);
+    for row in rows {
+        if let Some(Settlement::Verdict(Verdict { parts: Some(parts), .. })) = settlement(row)?
+            && let Some(same) = parts.agree()
+        {
+            both += 1;
+            agree += u32::from(same);
+        }
+    }
+    Ok((both > 0).then(|| format!("\nprogram and checklist agree on {agree} of {both} episodes\n")))
 }
 
 /// An episode for programs.
@@ -235,6 +251,8 @@ pub fn episode_json(row: &v1::EpisodeRow) -> Result<Value, CliError> {
         "steps": row.steps,
         "spent_dollars": dollars(Money::from_nanos(row.spent_nanos)),
         "settled_at": instant(row.settled_at_millis),
+        "waiting": Some(&row.waiting).filter(|reason| !reason.is_empty()),
+        "waiting_since": instant(row.waiting_since_millis),
     }))
 }
 
@@ -290,7 +308,8 @@ pub fn layer_json(row: &v1::LayerRow) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::outcome::{EndedBy, Verdict};
+    use longhaul_core::judge::{ProgramPart, Scorer, VerdictParts};
+    use longhaul_core::outcome::EndedBy;
 
     use super::*;
 
@@ -316,13 +335,32 @@ mod tests {
             feedback: "cell \u{1b}[31mB2\nis empty".to_owned(),
             details: Value::Null,
             ended_by: EndedBy::Steps,
+            parts: None,
         };
-        let text = episodes_table(&[row(0, Some(Settlement::Verdict(verdict))), row(1, None)], false).expect("a table");
+        let rows = [row(0, Some(Settlement::Verdict(verdict.clone()))), row(1, None)];
+        let text = episodes_table(&rows, false).expect("a table");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("failed") && lines[1].contains("12.50") && lines[1].contains("steps"), "{text}");
         assert!(lines[1].ends_with("cell \\u{1b}[31mB2"), "{text}");
         assert!(lines[2].contains("queued"), "{text}");
+        // A program without a verdict agrees with nobody, and disagrees with nobody.
+        let program = Some(ProgramPart::Unverified { reason: "a stub".to_owned() });
+        let parts = VerdictParts { decided_by: Scorer::Checklist, program, checklist: None };
+        let verdict = Verdict { parts: Some(Box::new(parts)), ..verdict };
+        let text = episodes_table(&[row(0, Some(Settlement::Verdict(verdict)))], false).expect("a table");
+        assert!(!text.contains("agree"), "{text}");
+    }
+
+    #[test]
+    fn what_a_live_attempt_waits_for_is_where_others_have_their_reason() {
+        let waiting = "endpoint vendor: no key named `X`".to_owned();
+        let live = v1::EpisodeRow { waiting, state: "active".to_owned(), ..row(0, None) };
+        let text = episodes_table(std::slice::from_ref(&live), false).expect("a table");
+        assert!(text.contains("waits: endpoint vendor: no key named `X`"), "{text}");
+        assert_eq!(episode_json(&live).expect("JSON")["waiting"], live.waiting);
+        assert_eq!(waits("", 5), None);
+        assert!(waits("x", 1_700_000_000_000).expect("a reason").starts_with("waits: x, since 2023-"));
     }
 
     #[test]

@@ -13,15 +13,16 @@ mod plan;
 mod policy;
 mod quarantine;
 mod read;
+mod scoring;
 mod scripts;
 mod select;
 mod tree;
 
-pub(crate) use agents::PARAMETER_KEYS;
 pub use agents::{Agent, AgentError, AskedAgent, External, Parameters};
+pub(crate) use agents::{PARAMETER_KEYS, no_endpoint, read_image};
 pub use layout::{Layout, LayoutError, MountSource};
 pub use limits::{LimitTerms, Limits, Preset};
-pub use models::{Caps, ModelError, ModelTerms, gateway};
+pub use models::{Caps, ModelError, ModelTerms, calls_models, gateway};
 pub use pins::{EnvLayers, LayersFrom, PinError};
 pub use plan::{EnvPreview, Extent, OnRefusal, PassedOver, PlanError, Planned, Request, plan, preview};
 pub use policy::{HookPolicies, PolicyError};

@@ -7,6 +7,7 @@ use std::convert::identity;
 use longhaul_core::agent::AuditPlan;
 use longhaul_core::budget::{RunBudgets, StallPolicy};
 use longhaul_core::endpoint::GatewayPlan;
+use longhaul_core::judge::{JudgePlan, Verify};
 use longhaul_core::money::Money;
 use longhaul_core::plan::Until;
 use longhaul_core::price::ModelPrice;
@@ -37,6 +38,10 @@ pub struct ModelTerms {
     pub audit: Option<AuditPlan>,
     /// What is done about steps without effect.
     pub stall: StallPolicy,
+    /// Which verifier decides.
+    pub verify: Verify,
+    /// Who judges, and answers verifiers that ask a model.
+    pub judge: Option<JudgePlan>,
     /// When samples of a task are enough.
     pub until: Option<Until>,
 }
@@ -129,8 +134,24 @@ struct User<'a> {
     /// The model and the most output of one call; unknown for a program of somebody else's.
     call: Option<(&'a str, u64)>,
     screenshot: (u32, u32),
-    /// The agent whose cap holds, if it is an agent.
-    agent: Option<u32>,
+    payer: Payer,
+}
+
+/// Whose money pays a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Payer {
+    /// The episodes of an agent.
+    Agent(u32),
+    /// Any agent's.
+    Episodes,
+    /// Nobody's but the judge's own.
+    Judging,
+}
+
+/// Whether anything of a run calls a model, and so needs a price.
+#[must_use]
+pub fn calls_models(agents: &[Agent], terms: &ModelTerms) -> bool {
+    !users(agents, terms).is_empty()
 }
 
 /// The endpoints and prices that workers need, if anything calls a model, with what a person
@@ -147,7 +168,7 @@ pub fn gateway(
     prices: &PriceTable,
     shorten: bool,
 ) -> Result<(Option<GatewayPlan>, Vec<String>), ModelError> {
-    let users = users(agents, terms.audit.as_ref());
+    let users = users(agents, terms);
     if users.is_empty() {
         return Ok((None, Vec::new()));
     }
@@ -173,9 +194,10 @@ pub fn gateway(
                 keep(&mut plan.prices, row.price.clone());
             }
             None => {
-                if let Some((budget, _)) = caps.first() {
+                if let Some(budget) = caps.first().map(|(budget, _)| budget.clone()).or_else(|| any_cap(terms, limits))
+                {
                     return Err(ModelError::NoPrice {
-                        budget: budget.clone(),
+                        budget,
                         user: user.who.clone(),
                         vendor: vendor.to_owned(),
                         model: model.to_owned(),
@@ -199,7 +221,7 @@ fn keep(rows: &mut Vec<ModelPrice>, row: ModelPrice) {
     }
 }
 
-fn users<'a>(agents: &'a [Agent], audit: Option<&'a AuditPlan>) -> Vec<User<'a>> {
+fn users<'a>(agents: &'a [Agent], terms: &'a ModelTerms) -> Vec<User<'a>> {
     let mut users = Vec::new();
     for (index, agent) in (0_u32..).zip(agents) {
         let who = format!("the agent `{}`", agent.name());
@@ -209,13 +231,14 @@ fn users<'a>(agents: &'a [Agent], audit: Option<&'a AuditPlan>) -> Vec<User<'a>>
                 let size = agent.image.map_or(SMALL_SCREEN, |size| (u32::from(size.width), u32::from(size.height)));
                 let screenshot = (size.0.min(SMALL_SCREEN.0), size.1.min(SMALL_SCREEN.1));
                 let call = Some((agent.model.as_str(), u64::from(agent.max_output)));
-                users.push(User { who, endpoint: &agent.endpoint, call, screenshot, agent: Some(index) });
+                users.push(User { who, endpoint: &agent.endpoint, call, screenshot, payer: Payer::Agent(index) });
             }
             Agent::External { external, .. } => {
                 for endpoint in &external.endpoints {
                     let models = external.models.iter().filter(|(of, _)| of == endpoint);
                     let known: Vec<&str> = models.map(|(_, model)| model.as_str()).collect();
-                    let user = |call| User { who: who.clone(), endpoint, call, screenshot: (0, 0), agent: Some(index) };
+                    let payer = Payer::Agent(index);
+                    let user = |call| User { who: who.clone(), endpoint, call, screenshot: (0, 0), payer };
                     users.extend(known.iter().map(|model| user(Some((*model, LEAST_OUTPUT)))));
                     // It may ask for others as well.
                     users.push(user(None));
@@ -223,10 +246,17 @@ fn users<'a>(agents: &'a [Agent], audit: Option<&'a AuditPlan>) -> Vec<User<'a>>
             }
         }
     }
-    if let Some(audit) = audit {
+    if let Some(audit) = &terms.audit {
         let call = Some((audit.model.as_str(), u64::from(audit.max_output)));
         let who = "the audit".to_owned();
-        users.push(User { who, endpoint: &audit.endpoint, call, screenshot: SMALL_SCREEN, agent: None });
+        let payer = Payer::Episodes;
+        users.push(User { who, endpoint: &audit.endpoint, call, screenshot: SMALL_SCREEN, payer });
+    }
+    if let Some(judge) = &terms.judge {
+        let call = Some((judge.model.as_str(), u64::from(judge.max_output)));
+        let who = "the judge".to_owned();
+        let payer = Payer::Judging;
+        users.push(User { who, endpoint: &judge.endpoint, call, screenshot: SMALL_SCREEN, payer });
     }
     users
 }
@@ -234,12 +264,18 @@ fn users<'a>(agents: &'a [Agent], audit: Option<&'a AuditPlan>) -> Vec<User<'a>>
 /// The caps that hold for a user's calls, the narrowest scope first.
 fn caps(user: &User<'_>, agents: &[Agent], terms: &ModelTerms, limits: &Limits) -> Vec<(String, Money)> {
     let mut caps = Vec::new();
+    if user.payer == Payer::Judging {
+        caps.extend(terms.budgets.judge.map(|cap| ("the budget of the judge".to_owned(), cap)));
+        return caps;
+    }
     if let Some(cap) = limits.cost {
         caps.push(("the budget of an episode".to_owned(), cap));
     }
     for (index, agent) in (0_u32..).zip(agents) {
         // An audit is paid by whichever agent's episode it is of.
-        if let Some(cap) = terms.budgets.agent(index).filter(|_| user.agent.is_none_or(|agent| agent == index)) {
+        if let Some(cap) =
+            terms.budgets.agent(index).filter(|_| !matches!(user.payer, Payer::Agent(agent) if agent != index))
+        {
             caps.push((format!("the budget of the agent `{}`", agent.name()), cap));
         }
     }
@@ -247,6 +283,16 @@ fn caps(user: &User<'_>, agents: &[Agent], terms: &ModelTerms, limits: &Limits) 
         caps.push(("the budget of the run".to_owned(), cap));
     }
     caps
+}
+
+/// A cap of the run, if it has one: where there is any, workers refuse every call that has no
+/// price, whoever pays it.
+fn any_cap(terms: &ModelTerms, limits: &Limits) -> Option<String> {
+    let budgets = &terms.budgets;
+    let agent = budgets.agents.iter().any(Option::is_some).then_some("the budget of an agent");
+    let cap = limits.cost.map(|_| "the budget of an episode").or(agent);
+    let cap = cap.or_else(|| budgets.run.map(|_| "the budget of the run"));
+    cap.or_else(|| budgets.judge.map(|_| "the budget of the judge")).map(str::to_owned)
 }
 
 /// Whether the smallest call of a user fits into every cap that holds for it.
@@ -366,6 +412,23 @@ mod tests {
         });
         let error = plan(&["idle"], &run).unwrap_err().to_string();
         assert!(error.contains("the audit calls `gemini:gemini-9`"), "{error}");
+    }
+
+    #[test]
+    fn a_judge_is_paid_apart_and_needs_a_price_where_anything_is_capped() {
+        let judging = |model: &str, mut asked: Asked| {
+            asked.terms.judge = Some(JudgePlan::published("gemini".to_owned(), model.to_owned()));
+            plan(&["idle"], &asked)
+        };
+        let (plan_, _) = judging("gemini-3-flash-preview", capped("0")).unwrap();
+        assert_eq!(plan_.unwrap().endpoints.len(), 1, "an episode's cap is none of the judge's");
+        let error = judging("gemini-9", capped("5")).unwrap_err().to_string();
+        assert!(error.contains("the budget of an episode is capped, and the judge calls `gemini:gemini-9`"), "{error}");
+        assert!(judging("gemini-9", asked()).unwrap().1[0].contains("will not be counted"));
+        let mut poor = asked();
+        poor.terms.budgets.judge = Some(Money::ZERO);
+        let error = judging("gemini-3-flash-preview", poor).unwrap_err().to_string();
+        assert!(error.starts_with("the budget of the judge, $0.00"), "{error}");
     }
 
     #[test]

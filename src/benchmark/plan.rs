@@ -10,7 +10,7 @@ use longhaul_core::lint::{Finding, Need};
 use longhaul_core::plan::{
     EnvEntry, EnvPlan, EpisodeEntry, EpisodePlan, MountPlan, Resources, RetryPolicy, RunPlan, Scoring, TaskPlan,
 };
-use longhaul_core::spec::{EnvSpec, Success, TaskSpec};
+use longhaul_core::spec::{EnvSpec, TaskSpec};
 use longhaul_core::time::Millis;
 
 use super::agents::{Agent, AgentError, AgentPlanner};
@@ -21,6 +21,7 @@ use super::models::ModelTerms;
 use super::pins::{LayersFrom, PinError};
 use super::policy::HookPolicies;
 use super::read::{Benchmark, Env};
+use super::scoring;
 use super::tree::{Blobs, Hide, TreeBuilder, TreeError};
 
 /// How long a task's hooks may run where the task does not say.
@@ -132,6 +133,8 @@ pub struct Planned {
     /// Files that could not be frozen, relative to the benchmark: links out of the clone
     /// and the like.
     pub left_out: Vec<String>,
+    /// Tasks whose checklist was asked for and cannot be judged by, with the reason.
+    pub checklists: Vec<(TaskName, String)>,
 }
 
 /// A run that cannot be planned.
@@ -233,6 +236,7 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
         builder: TreeBuilder::new(&benchmark.layout, blobs),
         envs: BTreeMap::new(),
         entries: Vec::new(),
+        checklists: Vec::new(),
     };
     let mut planned = Vec::new();
     for task in tasks {
@@ -263,7 +267,16 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
     let digest = planner.builder.put_json(Path::new("the run"), &run)?;
     let left_out = planner.builder.into_left_out();
     let left_out = left_out.iter().map(|path| benchmark.layout.name(path)).collect();
-    Ok(Planned { run, digest, limits, passed_over, left_out })
+    Ok(Planned { run, digest, limits, passed_over, left_out, checklists: planner.checklists })
+}
+
+/// The memory, in MiB, of the largest agent with a sandbox of its own beside the env's.
+fn agents_memory(agents: &[Agent]) -> u32 {
+    let of = |agent: &Agent| match agent {
+        Agent::External { external, .. } => external.memory_mib,
+        Agent::Idle | Agent::Scripted { .. } | Agent::Model { .. } => 0,
+    };
+    agents.iter().map(of).max().unwrap_or_default()
 }
 
 fn refused_envs(benchmark: &Benchmark, request: &Request<'_>) -> Result<Vec<PassedOver>, PlanError> {
@@ -294,6 +307,8 @@ struct Planner<'a> {
     /// Index into the entries, by name.
     envs: BTreeMap<&'a str, u32>,
     entries: Vec<EnvEntry>,
+    /// Tasks whose checklist was asked for and cannot be used, with the reason.
+    checklists: Vec<(TaskName, String)>,
 }
 
 impl<'a> Planner<'a> {
@@ -305,6 +320,14 @@ impl<'a> Planner<'a> {
         let dir = self.benchmark.env_dir(env).join("tasks").join(&name.task);
         let dir = self.inside(env, &dir)?;
         let whole = self.request.extent == Extent::Whole;
+        let scoring = if whole {
+            let models = self.request.models;
+            let (scoring, told) = scoring::scoring(&task, &dir, models.verify, models.judge.is_some());
+            self.checklists.extend(told.map(|reason| (name.clone(), reason)));
+            scoring
+        } else {
+            Scoring::None { reason: START_ONLY.to_owned() }
+        };
         let plan = TaskPlan {
             name: name.clone(),
             id: task.id.clone(),
@@ -316,13 +339,19 @@ impl<'a> Planner<'a> {
             post_task: task.hooks.post_task.clone().filter(|_| whole),
             hook_time: Millis::from_secs(task.hooks.timeout_sec.map_or(HOOK_SECS, u64::from)),
             export_settle: if whole { export_settle(&task) } else { Millis(0) },
-            scoring: if whole { scoring(&task, &dir) } else { Scoring::None { reason: START_ONLY.to_owned() } },
+            scoring,
             metadata: task.metadata,
             spec: task.raw,
+            splits: self.splits_of(name),
         };
         let steps = task.init.max_steps;
         let plan = self.builder.put_json(&dir, &plan)?;
         Ok(PlannedTask { name: name.clone(), plan, env: index, steps })
+    }
+
+    fn splits_of(&self, name: &TaskName) -> Vec<String> {
+        let listing = self.benchmark.splits.iter().filter(|(_, tasks)| tasks.contains(name));
+        listing.map(|(split, _)| split.clone()).collect()
     }
 
     fn env(&mut self, env: &'a Env, spec: &EnvSpec) -> Result<u32, PlanError> {
@@ -354,7 +383,9 @@ impl<'a> Planner<'a> {
         }
         let plan = self.builder.put_json(&dir, &plan)?;
         let index = u32::try_from(self.entries.len()).map_err(|_| PlanError::TooMany(self.entries.len() as u128))?;
-        self.entries.push(EnvEntry { name: env.folder.clone(), plan, resources: spec.resources });
+        let memory_mib = spec.resources.memory_mib.saturating_add(agents_memory(self.request.agents));
+        let resources = Resources { memory_mib, ..spec.resources };
+        self.entries.push(EnvEntry { name: env.folder.clone(), plan, resources });
         self.envs.insert(&env.folder, index);
         Ok(index)
     }
@@ -429,6 +460,7 @@ impl<'a> Planner<'a> {
                         gateway,
                         audit: models.audit.clone(),
                         stall: models.stall,
+                        judge: models.judge.clone().filter(|_| self.request.extent == Extent::Whole),
                     };
                     let plan = self.builder.put_json(Path::new("an episode"), &plan)?;
                     let agent = u32::try_from(agent).map_err(|_| PlanError::TooMany(agent as u128))?;
@@ -494,18 +526,4 @@ fn export_settle(task: &TaskSpec) -> Millis {
     let default = if task.hooks.post_task.is_some() { EXPORT_SETTLE_SECS } else { 0.0 };
     let seconds = task.settle_sec.unwrap_or(default).clamp(0.0, MAX_EXPORT_SETTLE_SECS);
     Millis((seconds * 1000.0).round() as u64)
-}
-
-/// How a task is scored, if anything can be trusted to score it.
-fn scoring(task: &TaskSpec, dir: &Path) -> Scoring {
-    match &task.success {
-        Success::Other { reason } => Scoring::None { reason: reason.clone() },
-        Success::Program { file, function } => match check::judge(&dir.join(file), function, &mut Vec::new()) {
-            Err(diagnostic) => Scoring::None { reason: diagnostic.message },
-            Ok(verdict) => match verdict.distrust() {
-                Some(reason) => Scoring::None { reason: reason.to_owned() },
-                None => Scoring::Program { file: file.clone(), function: function.clone() },
-            },
-        },
-    }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use longhaul_node::cli::LayerPlaceArgs;
 
 /// Which benchmark, and which of its tasks.
 #[derive(Debug, Args)]
@@ -35,21 +36,6 @@ pub struct PickArgs {
     /// At most so many tasks, after everything else.
     #[arg(long, value_name = "N", help_heading = "Which tasks")]
     pub limit: Option<usize>,
-}
-
-/// What envs stand on, and where layers are.
-#[derive(Debug, Args)]
-pub struct LayerPlaceArgs {
-    /// The folder of layers; it may be shared between machines.
-    #[arg(long, value_name = "DIR", help_heading = "Where")]
-    pub layers: Option<PathBuf>,
-    /// The image that envs stand on: `debian-12`, `ubuntu-22.04`, a .sif file, or `docker://...`;
-    /// with `ENV=` before it, the one that this env stands on. May be repeated.
-    #[arg(long = "base", value_name = "IMAGE", help_heading = "Where")]
-    pub bases: Vec<String>,
-    /// A folder on this node's own disk for sandboxes, caches and spools.
-    #[arg(long, value_name = "DIR", help_heading = "Where")]
-    pub scratch: Option<PathBuf>,
 }
 
 /// Where episodes run: by a coordinator of the command's own, or by another one.
@@ -87,7 +73,7 @@ pub enum Unfit {
 }
 
 /// Where results are read: a coordinator, or a store folder.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SourceArgs {
     /// A coordinator, named by its access file.
     #[arg(long, value_name = "ACCESS", conflicts_with = "store", help_heading = "Where")]

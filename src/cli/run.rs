@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use longhaul_core::budget::StallPolicy;
+use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
 
 use super::common::{PickArgs, Unfit, VenueArgs};
 use crate::benchmark::Preset;
 use crate::output::Format;
-use crate::runfile::{self, AuditTerms};
+use crate::runfile::{self, AuditTerms, JudgeTerms};
 
 /// `longhaul run`
 #[derive(Debug, Args)]
@@ -59,6 +60,15 @@ pub struct RunArgs {
     /// `ENDPOINT:MODEL?most=2`. It sees the task and the screenshots; its cost is the episode's.
     #[arg(long, value_name = "SPEC", value_parser = AuditTerms::parse, help_heading = "How")]
     pub audit: Option<AuditTerms>,
+    /// Which verifier decides: `program` (the task's own), `checklist` (a judge looks at the
+    /// screenshots), `both` (the judge decides, and the program's result is kept beside it), or
+    /// `auto`: the checklist where there is one and a judge, else the program.
+    #[arg(long, value_name = "HOW", help_heading = "How")]
+    pub verify: Option<Verify>,
+    /// The model that judges by the task's checklist, and that answers verifiers that ask one:
+    /// `ENDPOINT:MODEL?judges=3&frames=changed` (docs/verification.md); `none` for nobody.
+    #[arg(long, value_name = "SPEC", value_parser = judge_arg, help_heading = "How")]
+    pub judge: Option<JudgeArg>,
     /// What is done about steps that repeat without effect: `report`, `nudge:8` (tell the agent
     /// after 8 in a row), `stop:20` (end the episode after 20).
     #[arg(long, value_name = "POLICY", value_parser = runfile::stall, help_heading = "How")]
@@ -66,6 +76,10 @@ pub struct RunArgs {
     /// The most attempts of an episode that end in a fault of its own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
     pub max_attempts: Option<u32>,
+    /// How often an episode may be cut off by the end of an allocation, having had half of the
+    /// longest walltime or more each time, before it is set aside.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
+    pub max_cut_offs: Option<u32>,
     /// Runs of one coordinator share its workers fairly; one of a higher priority gets them first.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "How")]
     pub priority: i32,
@@ -137,7 +151,8 @@ pub struct SpendingArgs {
     /// The most tokens of all model calls of an attempt, input and output.
     #[arg(long, value_name = "N", value_parser = token_cap)]
     pub max_tokens: Option<TokenCap>,
-    /// Gives an answer less room than it asks for, if only that fits the budget; the step says so.
+    /// Gives an answer less room than it asks for, if only that fits the budget; the
+    /// record of the call says so.
     #[arg(long)]
     pub shorten: bool,
     /// A file of prices, whose rows come before those of `longhaul prices`, in place of the
@@ -149,6 +164,10 @@ pub struct SpendingArgs {
 /// A cap on dollars; none lifts what is said elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap(pub Option<Money>);
+
+/// A judge; none lifts what is said elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgeArg(pub Option<JudgeTerms>);
 
 /// A cap on tokens; none lifts what is said elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,8 +182,12 @@ pub struct AgentCap {
     pub cap: Option<Money>,
 }
 
-fn cap(text: &str) -> Result<Cap, String> {
+pub(crate) fn cap(text: &str) -> Result<Cap, String> {
     runfile::cap(text).map(Cap)
+}
+
+pub(crate) fn judge_arg(text: &str) -> Result<JudgeArg, String> {
+    runfile::judge(text).map(JudgeArg)
 }
 
 fn token_cap(text: &str) -> Result<TokenCap, String> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::LayerPlaceArgs;
-use crate::commands::worker::machine;
 use crate::error::CliError;
+use crate::machine::machine;
 use crate::output;
 use crate::settings::Settings;
 use crate::signals::Signals;

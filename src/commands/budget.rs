@@ -148,7 +148,7 @@ fn budget_text(run: &str, budget: &v1::ShowBudgetResponse, colours: bool) -> Str
             amount(row.largest_exposure_nanos),
             overshoot,
             (row.waiting.to_string(), if row.waiting > 0 { Tone::Warn } else { Tone::Dim }),
-            (cut(&row.stopped, REASON_WIDTH), Tone::Warn),
+            (cut(&remark(row), REASON_WIDTH), Tone::Warn),
         ]);
     }
     let cap = whole.cap_nanos.map_or_else(|| "none".to_owned(), |cap| money(cap).to_string());
@@ -159,6 +159,15 @@ fn budget_text(run: &str, budget: &v1::ShowBudgetResponse, colours: bool) -> Str
         money(whole.largest_exposure_nanos),
         money(whole.overshoot_nanos)
     )
+}
+
+/// Why nothing more is granted, or that little is left.
+fn remark(row: &v1::BudgetRow) -> String {
+    match (row.stopped.as_str(), row.warned_percent) {
+        ("", 0) => String::new(),
+        ("", percent) => format!("over {percent} % of it is spent"),
+        (stopped, _) => stopped.to_owned(),
+    }
 }
 
 /// The same for programs; amounts are exact, as texts.
@@ -174,6 +183,7 @@ fn budget_json(run: &str, budget: &v1::ShowBudgetResponse) -> Value {
             "largest_exposure_dollars": amount(row.largest_exposure_nanos),
             "overshoot_dollars": amount(row.overshoot_nanos),
             "waiting": row.waiting,
+            "warned_percent": row.warned_percent,
             "stopped": Some(&row.stopped).filter(|reason| !reason.is_empty()),
         })
     };
@@ -192,12 +202,14 @@ mod tests {
             settled_nanos: 4_999_999_999,
             largest_exposure_nanos: 1_250_000_000,
             overshoot_nanos: 1,
+            warned_percent: 95,
             ..v1::BudgetRow::default()
         };
         let agent = v1::BudgetRow { scope: "agent \u{1b}[31mred".to_owned(), ..row.clone() };
         let text = budget_text("0abc", &v1::ShowBudgetResponse { scopes: vec![row, agent] }, false);
         let last = text.lines().last().unwrap();
         assert_eq!(last, "cap $5.00, spent $4.999999999, largest exposure in flight $1.25, overshoot $0.000000001");
+        assert!(text.contains("over 95 % of it is spent"), "{text}");
         assert!(!text.contains('\u{1b}'), "a name is data");
     }
 

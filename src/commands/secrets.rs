@@ -59,7 +59,7 @@ pub async fn secrets(args: SecretsArgs, settings: &Settings) -> Result<(), CliEr
         let message = "no coordinator has that store open, and a key is kept in memory only: start one first";
         return Err(CliError::Usage(message.to_owned()));
     };
-    let value = if from_env { std::env::var(&name).unwrap_or_default() } else { read_stdin()? };
+    let value = if from_env { std::env::var(&name).unwrap_or_default() } else { read_key(std::io::stdin().lock())? };
     let value = value.trim().to_owned();
     if value.is_empty() {
         let place = if from_env { format!("the variable {name} is not set") } else { "stdin is empty".to_owned() };
@@ -72,8 +72,26 @@ pub async fn secrets(args: SecretsArgs, settings: &Settings) -> Result<(), CliEr
     Ok(())
 }
 
-fn read_stdin() -> Result<String, CliError> {
+/// Reads a key, whole or not at all.
+fn read_key(from: impl Read) -> Result<String, CliError> {
     let mut value = String::new();
-    let read = std::io::stdin().lock().take(MOST).read_to_string(&mut value);
-    read.map(|_| value).map_err(|error| CliError::Machine(Box::new(error)))
+    let read = from.take(MOST + 1).read_to_string(&mut value).map_err(|error| CliError::Machine(Box::new(error)))?;
+    if read as u64 > MOST {
+        return Err(CliError::Usage(format!("that is no key: stdin has more than {MOST} bytes")));
+    }
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_read_whole_or_not_at_all() {
+        assert_eq!(read_key(&b"sk-1\n"[..]).unwrap(), "sk-1\n");
+        let most = usize::try_from(MOST).unwrap();
+        assert_eq!(read_key(&vec![b'k'; most][..]).unwrap().len(), most);
+        let refused = read_key(&vec![b'k'; most + 1][..]).unwrap_err();
+        assert!(refused.to_string().contains("more than 65536 bytes"), "{refused}");
+    }
 }

@@ -5,8 +5,9 @@ use longhaul_coordinator::{Coordinator, Listen};
 use crate::cli::ServeArgs;
 use crate::client::{Client, Source};
 use crate::commands::run::secrets;
-use crate::commands::slurm;
+use crate::commands::{generations, slurm};
 use crate::error::CliError;
+use crate::machine::hostname;
 use crate::output;
 use crate::places;
 use crate::settings::Settings;
@@ -37,6 +38,7 @@ pub fn config(
         heartbeat: leases.heartbeat,
         floor: longhaul_store::SpaceFloor::default(),
         slurm: None,
+        generation: None,
     })
 }
 
@@ -46,6 +48,12 @@ pub fn config(
 ///
 /// The coordinator does not start, or fails.
 pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path::Path>) -> Result<(), CliError> {
+    if args.as_allocation {
+        return generations::ask(&args, settings, file).await;
+    }
+    if let Some(generation) = args.generation {
+        return generations::serve(generation, &args, settings, file).await;
+    }
     let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
     let listen = args.listen.map(|address| Listen { address, host: args.host.clone().unwrap_or_else(hostname) });
     let listen = listen.or_else(|| args.slurm.then(|| slurm::listen(settings)));
@@ -108,10 +116,4 @@ pub(crate) async fn ordered<T>(
             answer
         }
     }
-}
-
-/// This machine's name.
-#[must_use]
-pub fn hostname() -> String {
-    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
 }

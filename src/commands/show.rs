@@ -1,6 +1,8 @@
 //! `longhaul show`: a run, an episode, its steps, model calls, logs and screenshots.
 
 mod calls;
+mod parts;
+mod provenance;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -21,6 +23,7 @@ use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut, escape};
 use crate::settings::Settings;
 use crate::{show, units};
+use calls::Half;
 
 /// The most of an answer or an error that a row of steps shows.
 const CELL_WIDTH: usize = 90;
@@ -47,8 +50,10 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     let summary = source.run(run).await?;
     let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     let Some(index) = index else {
-        if args.steps || args.calls || args.log.is_some() || args.screenshot.is_some() {
-            let message = "steps, calls, logs and screenshots are an episode's: say which one, as in `latest/0`";
+        let numbered = [args.request, args.response, args.screenshot].iter().any(Option::is_some);
+        if args.steps || args.calls || args.provenance || args.log.is_some() || numbered {
+            let message =
+                "steps, calls, logs, screenshots and provenance are an episode's: say which, as in `latest/0`";
             return Err(CliError::Usage(message.to_owned()));
         }
         return show_run(&source, &summary, run, args.format).await;
@@ -70,6 +75,15 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     if args.calls {
         let attempt = chosen(&episode, &attempts, args.attempt)?;
         return calls::show(&source, attempt.id, args.format).await;
+    }
+    let half = args.request.map(|number| (number, Half::Request));
+    if let Some((number, half)) = half.or_else(|| args.response.map(|number| (number, Half::Response))) {
+        let attempt = chosen(&episode, &attempts, args.attempt)?;
+        let body = calls::body(&source, attempt.id, number, half).await?;
+        return text(&body, args.output.as_deref());
+    }
+    if args.provenance {
+        return provenance::show(source, EpisodeId { run, index }, episode, args.format).await;
     }
     show_episode(&episode, &attempts, args.format)
 }
@@ -156,6 +170,9 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
         format!("agent     {}, sample {}", output::escape_line(&row.agent), row.sample),
         format!("state     {}", output::paint(&row.state, show::tone(&row.state), colours)),
     ];
+    lines.extend(
+        show::waits(&row.waiting, row.waiting_since_millis).map(|waits| format!("because   {}", indent(&waits))),
+    );
     if row.spent_nanos > 0 {
         lines.push(format!("spent     {}", Money::from_nanos(row.spent_nanos)));
     }
@@ -164,10 +181,13 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
             lines.push(format!("score     {}", verdict.score));
             lines.push(format!("ended by  {}", verdict.ended_by));
             lines.push(format!("feedback  {}", indent(&verdict.feedback)));
+            lines.extend(verdict.parts.iter().flat_map(|parts| parts::lines(parts)));
         }
-        Some(Settlement::Unverified { ended_by, reason }) => {
+        Some(Settlement::Unverified { ended_by, reason, fault, parts }) => {
             lines.push(format!("ended by  {ended_by}"));
+            lines.extend(fault.map(|class| format!("fault     {class}")));
             lines.push(format!("because   {}", indent(&reason)));
+            lines.extend(parts.iter().flat_map(|parts| parts::lines(parts)));
         }
         Some(Settlement::Faulted(fault)) => {
             lines.push(format!("fault     {}: {}", fault.class, indent(&fault.message)));
@@ -314,13 +334,17 @@ async fn show_log(
     })?;
     let digest = convert::digest("blob", &log.blob).map_err(CliError::Answer)?;
     let bytes = blob(source, &digest, &format!("attempt {attempt}")).await?;
+    text(&bytes, to)
+}
+
+/// Text of unknown origin: to a file or a program as it is, to a person escaped.
+fn text(bytes: &[u8], to: Option<&Path>) -> Result<(), CliError> {
     match to {
-        Some(path) => write(path, &bytes),
+        Some(path) => write(path, bytes),
         None if std::io::stdout().is_terminal() => {
-            output::data(&escape(&String::from_utf8_lossy(&bytes))).map_err(CliError::Output)
+            output::data(&escape(&String::from_utf8_lossy(bytes))).map_err(CliError::Output)
         }
-        // For a program it is what it is.
-        None => raw(&bytes),
+        None => raw(bytes),
     }
 }
 

@@ -10,16 +10,17 @@ use longhaul_coordinator::{ACCESS_FOLDER, Listen, PASSES_FOLDER, StartError};
 use longhaul_core::time::Millis;
 use longhaul_engine::state::Capacity;
 use longhaul_engine::{Pool, PoolId};
+use longhaul_node::error::NodeError;
 use longhaul_proto::v1;
-use longhaul_slurm::{Limits, Memory, Template, WorkerCommand};
+use longhaul_slurm::{Limits, Memory, Template, WarningSignal, WorkerCommand};
 use serde_json::json;
 
 use crate::bases;
 use crate::cli::LayerPlaceArgs;
-use crate::client::{Client, local_access};
-use crate::commands::serve::hostname;
-use crate::commands::worker::machine;
+use crate::client::Client;
+use crate::commands::generations;
 use crate::error::CliError;
+use crate::machine::{THIS_PROGRAM, hostname, machine};
 use crate::output::{self, Format, Table, Tone};
 use crate::places::absolute;
 use crate::settings::{PoolSettings, Settings};
@@ -50,10 +51,14 @@ pub enum SlurmCommand {
     /// Print the batch script that allocations of a pool are asked with.
     #[command(after_help = "\
 Example:
-  longhaul slurm script short | sbatch --test-only")]
+  longhaul slurm script short | sbatch --test-only
+  longhaul slurm script --coordinator")]
     Script {
         /// The pool; may be left out if there is one only.
         pool: Option<String>,
+        /// That of the coordinator itself, for `longhaul serve --slurm --as-allocation`.
+        #[arg(long, conflicts_with = "pool")]
+        coordinator: bool,
         /// The folder of the store that the coordinator will have.
         #[arg(long, value_name = "DIR")]
         store: Option<PathBuf>,
@@ -105,8 +110,12 @@ pub struct PoolsArgs {
 /// The settings give no script, or the coordinator cannot be asked or refuses.
 pub async fn slurm(args: SlurmArgs, settings: &Settings, file: Option<&Path>) -> Result<(), CliError> {
     match args.command {
-        SlurmCommand::Script { pool, store, place } => {
+        SlurmCommand::Script { pool, coordinator, store, place } => {
             let store = places::store(store.as_deref(), settings)?;
+            if coordinator {
+                let text = generations::script(&absolute(&store)?, &place, settings, file)?;
+                return output::data(&text).map_err(CliError::Output);
+            }
             print_script(pool.as_deref(), &store, &place, settings, file)
         }
         SlurmCommand::Plan(which) => plan(&which, settings).await,
@@ -151,7 +160,8 @@ pub fn config(
     Ok(SlurmConfig { pools, poll: slurm.poll.to_std(), limits: limits(settings) })
 }
 
-fn limits(settings: &Settings) -> Limits {
+/// How long Slurm's programs may take.
+pub(crate) fn limits(settings: &Settings) -> Limits {
     Limits { query: settings.slurm.query_limit.to_std(), change: settings.slurm.change_limit.to_std() }
 }
 
@@ -192,6 +202,7 @@ fn pool_config(
             exclusive: pool.exclusive,
             time_limit_minutes: minutes,
             warning_seconds: u16::try_from(pool.warning.0.div_ceil(1000)).unwrap_or(u16::MAX),
+            warning_signal: WarningSignal::Term,
             requeue: pool.requeue,
             output_folder: logs.to_owned(),
             options: pool.options.clone(),
@@ -210,11 +221,7 @@ fn worker_command(
 ) -> Result<WorkerCommand, CliError> {
     let program = match &settings.slurm.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(|source| CliError::File {
-            path: "/proc/self/exe".into(),
-            doing: "found",
-            source,
-        })?,
+        None => node_program()?,
     };
     let mut args = vec!["-v".to_owned()];
     let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
@@ -239,6 +246,17 @@ fn worker_command(
     }
     args.push("--coordinator".to_owned());
     Ok(WorkerCommand { program, args })
+}
+
+/// What allocations start: the node's program where it lies beside this one, which works as well.
+fn node_program() -> Result<PathBuf, CliError> {
+    let this = std::env::current_exe().map_err(|source| CliError::File {
+        path: THIS_PROGRAM.into(),
+        doing: "found",
+        source,
+    })?;
+    let beside = this.with_file_name(longhaul_node::PROGRAM);
+    Ok(if beside.is_file() { beside } else { this })
 }
 
 /// The token of no submission.
@@ -269,7 +287,7 @@ pub async fn prepare(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), 
         .await
         .map_err(|failure| CliError::Start(StartError::Slurm(failure)))?;
     match machine(place, settings).await {
-        Ok(machine) => machine.images().await,
+        Ok(machine) => Ok(machine.images().await?),
         Err(error) => {
             output::note(&format!(
                 "the base image cannot be made here ({error}); if it is not in the layer folder yet, the first worker \
@@ -281,12 +299,16 @@ pub async fn prepare(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), 
 }
 
 /// Where the access files of allocations are.
-fn passes(store: &Path) -> Result<PathBuf, CliError> {
+fn passes(store: &Path) -> Result<PathBuf, NodeError> {
     absolute(&store.join(ACCESS_FOLDER).join(PASSES_FOLDER))
 }
 
 /// Where allocations write what they print.
-fn logs(store: &Path, settings: &Settings) -> Result<PathBuf, CliError> {
+///
+/// # Errors
+///
+/// The folder cannot be named.
+pub(crate) fn logs(store: &Path, settings: &Settings) -> Result<PathBuf, NodeError> {
     absolute(&settings.slurm.logs.clone().unwrap_or_else(|| store.join("logs")))
 }
 
@@ -318,7 +340,7 @@ fn print_script(
 async fn client(which: &PoolsArgs, settings: &Settings) -> Result<Client, CliError> {
     match &which.coordinator {
         Some(access) => Client::open(access).await,
-        None => Client::open(&local_access(&places::store(which.store.as_deref(), settings)?)).await,
+        None => Client::of_store(&places::store(which.store.as_deref(), settings)?).await,
     }
 }
 

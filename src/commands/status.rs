@@ -76,13 +76,14 @@ fn workers_table(workers: &[v1::WorkerRow], colours: bool) -> String {
     let mut text = table.render(colours);
     let live: Vec<_> = workers.iter().flat_map(|worker| &worker.attempts).collect();
     if !live.is_empty() {
-        let mut table = Table::new(&["attempt", "task", "phase", "steps"]);
+        let mut table = Table::new(&["attempt", "task", "phase", "steps", "why"]);
         for attempt in live {
             table.row([
                 (attempt.attempt.clone(), Tone::Plain),
                 (attempt.task.clone(), Tone::Plain),
                 (show::phase(attempt).to_owned(), Tone::Plain),
                 (attempt.steps.to_string(), Tone::Plain),
+                (show::waits(&attempt.waiting, attempt.waiting_since_millis).unwrap_or_default(), Tone::Warn),
             ]);
         }
         text.push('\n');
@@ -105,6 +106,8 @@ fn worker_json(worker: &v1::WorkerRow) -> serde_json::Value {
             "task": attempt.task,
             "phase": show::phase(attempt),
             "steps": attempt.steps,
+            "waiting": Some(&attempt.waiting).filter(|reason| !reason.is_empty()),
+            "waiting_since_millis": Some(attempt.waiting_since_millis).filter(|since| *since > 0),
         })).collect::<Vec<_>>(),
     })
 }

@@ -2,8 +2,8 @@
 
 use crate::cli::WatchArgs;
 use crate::client::Source;
+use crate::commands::generations;
 use crate::error::CliError;
-use crate::follow::follow;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::{output, show};
@@ -25,7 +25,7 @@ pub async fn watch(args: WatchArgs, settings: &Settings) -> Result<(), CliError>
     };
     let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
     let run = tokio::select! {
-        run = follow(&client, &run.run_id) => run?,
+        followed = generations::follow(*client, &run.run_id, &args.source, settings) => followed?.1,
         () = signals.next() => return Err(CliError::Interrupted),
     };
     output::data(&show::runs_table(&[run], output::stdout_colours())).map_err(CliError::Output)

@@ -34,7 +34,7 @@ pub struct Row {
 }
 
 /// The rows, in the order in which they count.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriceTable {
     rows: Vec<Row>,
     date: String,

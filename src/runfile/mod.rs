@@ -4,6 +4,7 @@
 //! A command line is read into the same [`RunFile`], so that what both say is put together in one
 //! place, and a command line can be printed as a file.
 
+mod judge;
 mod print;
 mod read;
 
@@ -12,8 +13,10 @@ use std::convert::identity;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::budget::StallPolicy;
+use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
 
+pub use judge::{JudgeTerms, judge};
 pub use print::{difference, print};
 
 use crate::benchmark::{AskedAgent, LimitTerms, Preset};
@@ -46,10 +49,16 @@ pub struct RunFile {
     pub audit: Option<AuditTerms>,
     /// What is done about steps without effect.
     pub stall: Option<StallPolicy>,
+    /// Which verifier decides.
+    pub verify: Option<Verify>,
+    /// Who judges; `Some(None)` says nobody.
+    pub judge: Option<Option<JudgeTerms>>,
     /// Whether env hooks that fail are faults.
     pub hook_policy: Vec<String>,
     /// The most attempts of an episode that end in a fault of its own.
     pub max_attempts: Option<u32>,
+    /// How often an episode may be cut off by the end of an allocation.
+    pub max_cut_offs: Option<u32>,
     /// What becomes of envs that cannot be run here.
     pub unfit: Option<Unfit>,
     /// A file of prices.
@@ -246,8 +255,11 @@ impl RunFile {
             },
             audit: self.audit.or(other.audit),
             stall: self.stall.or(other.stall),
+            verify: self.verify.or(other.verify),
+            judge: self.judge.or(other.judge),
             hook_policy: other.hook_policy.into_iter().chain(self.hook_policy).collect(),
             max_attempts: self.max_attempts.or(other.max_attempts),
+            max_cut_offs: self.max_cut_offs.or(other.max_cut_offs),
             unfit: self.unfit.or(other.unfit),
             prices: self.prices.or(other.prices),
         }

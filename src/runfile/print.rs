@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use clap::ValueEnum;
+use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
 use longhaul_core::time::Millis;
 use serde_json::{Map, Value};
@@ -83,12 +84,16 @@ fn lines(run: &RunFile) -> Vec<Line> {
     lines.number("", "samples", run.samples.map(u64::from));
     lines.number("", "until_success", run.until_success.map(u64::from));
     lines.number("", "max_attempts", run.max_attempts.map(u64::from));
+    lines.number("", "max_cut_offs", run.max_cut_offs.map(u64::from));
     let unfit = run.unfit.and_then(|unfit| unfit.to_possible_value());
     lines.text("", "unfit", unfit.as_ref().map(clap::builder::PossibleValue::get_name));
     lines.texts("", "hook_policy", &run.hook_policy);
     lines.text("", "prices", run.prices.as_ref().map(|path| path.to_string_lossy().into_owned()).as_deref());
     lines.text("", "stall", run.stall.map(show_stall).as_deref());
     lines.text("", "audit", run.audit.as_ref().map(show_audit).as_deref());
+    lines.text("", "verify", run.verify.map(Verify::name));
+    let judge = run.judge.as_ref().map(|judge| judge.as_ref().map_or_else(|| NO_CAP.to_owned(), ToString::to_string));
+    lines.text("", "judge", judge.as_deref());
     tasks(&mut lines, &run.tasks);
     budget(&mut lines, &run.budget);
     for (index, agent) in run.agents.iter().enumerate() {

@@ -4,25 +4,29 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use longhaul_core::judge::Verify;
 
-use super::{AuditTerms, BudgetTerms, RunFile, TaskTerms, cap, stall};
+use super::{AuditTerms, BudgetTerms, RunFile, TaskTerms, cap, judge, stall};
 use crate::benchmark::{AskedAgent, LimitTerms, PARAMETER_KEYS, Parameters, Preset};
 use crate::cli::Unfit;
 use crate::strict::{Fields, Source, StrictError};
 
 /// What a run file may say at its top.
-pub(super) const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 17] = [
     "name",
     "benchmark",
     "preset",
     "samples",
     "until_success",
     "max_attempts",
+    "max_cut_offs",
     "unfit",
     "hook_policy",
     "prices",
     "stall",
     "audit",
+    "verify",
+    "judge",
     "tasks",
     "budget",
     "agent",
@@ -58,8 +62,11 @@ pub(super) fn file(source: &Source, folder: Option<&Path>) -> Result<RunFile, St
             },
             audit,
             stall: fields.read("stall", stall)?,
+            verify: fields.read("verify", |word| word.parse::<Verify>().map_err(|error| error.to_string()))?,
+            judge: fields.read("judge", judge)?,
             hook_policy: fields.texts("hook_policy")?.unwrap_or_default(),
             max_attempts: fields.whole("max_attempts", 1)?,
+            max_cut_offs: fields.whole("max_cut_offs", 1)?,
             unfit: fields.read("unfit", |word| Unfit::from_str(word, false))?,
             prices: fields.text("prices")?.map(within),
         })
@@ -140,11 +147,14 @@ preset = "cua-world-long-500"
 samples = 4
 until_success = 1
 max_attempts = 2
+max_cut_offs = 5
 unfit = "skip"
 hook_policy = ["strict", "tolerate:a_*"]
 prices = "prices.toml"
 stall = "nudge:8"
 audit = "gemini:gemini-3-flash-preview?most=3"
+verify = "both"
+judge = "gemini:gemini-3-flash-preview?judges=3"
 
 [tasks]
 split = "long_horizon"

@@ -144,6 +144,35 @@ fn prices_of_ones_own_come_first_and_are_read_strictly() {
 }
 
 #[test]
+fn what_is_wrong_with_settings_is_in_nobodys_way_who_does_not_need_them() {
+    let home = Home::new();
+    home.benchmark();
+    home.file("run.toml", FILE);
+    home.file("prices.toml", "[[price]]\nvendor = 7\n");
+    home.file("settings.toml", "[prices]\nfile = \"prices.toml\"\n");
+    let settings = ["--settings", "settings.toml"];
+    dry(&home, &[&["bench", "--agent", "idle"], &settings[..]].concat());
+    let said = refused(&home, &[&["run.toml"], &settings[..]].concat());
+    assert!(said.contains("prices.toml"), "who pays is told: {said}");
+    home.file("settings.toml", "nonsense = 1\n");
+    assert_eq!(home.run(&["--settings", "settings.toml", "plan", "print", "run.toml"]).code, Some(0));
+}
+
+#[test]
+fn an_agent_that_calls_no_model_costs_what_its_audits_cost() {
+    let home = Home::new();
+    home.benchmark();
+    home.file("mine/agent.toml", "command = [\"true\"]\n");
+    let most = |args: &[&str]| dry(&home, args)["cost"]["most"].clone();
+    let mine = ["bench", "--agent", "external:mine/agent.toml"];
+    assert_eq!(most(&mine), json!({"kind": "nothing"}));
+    let audited = [&mine[..], &["--audit", "anthropic:claude-sonnet-4-6?most=1"]].concat();
+    // As dear as the audits of an agent that does nothing at all.
+    let idle = most(&["bench", "--agent", "idle", "--audit", "anthropic:claude-sonnet-4-6?most=1"]);
+    assert_eq!((most(&audited), idle["kind"].as_str()), (idle.clone(), Some("steps")));
+}
+
+#[test]
 fn the_price_table_is_printed_as_it_holds() {
     let home = Home::new();
     insta::assert_snapshot!(home.run(&["prices", "claude-sonnet-4"]).stdout);

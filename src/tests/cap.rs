@@ -138,10 +138,11 @@ fn percent(of: Money, percent: u64) -> Money {
     of.scaled_up(percent, 100).unwrap()
 }
 
-fn expect_the_cap_held(outcome: &Outcome) {
+/// The cap held to the last unit, and at least so many percent of it were spent.
+fn expect_the_cap_held(outcome: &Outcome, least: u64) {
     let Outcome { cap, billed, budget, stored, .. } = outcome;
     assert!(billed <= cap, "{billed} were billed, and {cap} is the cap: {outcome:?}");
-    assert!(*billed >= percent(*cap, 95), "only {billed} of {cap} were spent: {outcome:?}");
+    assert!(*billed >= percent(*cap, least), "only {billed} of {cap} were spent: {outcome:?}");
     assert!(budget.settled >= *billed, "{billed} were billed and {} are known of: {outcome:?}", budget.settled);
     assert!(budget.settled <= *cap, "{outcome:?}");
     assert_eq!(budget.overshoot, Money::ZERO, "{outcome:?}");
@@ -173,7 +174,8 @@ fn sixty_episodes_spend_one_cap_nearly_whole_and_never_more_whatever_is_killed()
         seed: 11,
     }));
     outcome.print();
-    expect_the_cap_held(&outcome);
+    // What one call may cost is itself near a percent of so small a cap.
+    expect_the_cap_held(&outcome, 98);
 }
 
 /// With `make test-all`: its figures are in docs/performance.md.
@@ -191,7 +193,7 @@ fn five_hundred_episodes_spend_one_cap_nearly_whole_and_never_more_whatever_is_k
         seed: 12,
     }));
     outcome.print();
-    expect_the_cap_held(&outcome);
+    expect_the_cap_held(&outcome, 99);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The program as a person meets it: help, errors, exit codes. Each test runs the real one.
 
 mod common;
+mod comparing;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -21,7 +22,10 @@ fn every_command_explains_itself() {
         "status",
         "watch",
         "show",
+        "compare",
+        "report",
         "export",
+        "rejudge",
         "cancel",
         "layers",
         "layers ls",
@@ -68,7 +72,10 @@ fn every_top_level_command_has_an_example() {
         "status",
         "watch",
         "show",
+        "compare",
+        "report",
         "export",
+        "rejudge",
         "cancel",
         "layers",
         "base",

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use longhaul_core::agent::ExternalAgent;
 use longhaul_core::time::Millis;
 
 use crate::strict::{Source, StrictError};
+use crate::units;
 
 /// How long a program may be silent when an answer is due, where its file does not say.
 const ANSWER_LIMIT: Millis = Millis::from_secs(600);
@@ -31,10 +33,18 @@ pub struct External {
     pub models: Vec<(String, String)>,
     /// How long it may be silent when an answer is due.
     pub answer_limit: Millis,
+    /// The most memory that it may use, in MiB.
+    pub memory_mib: u32,
+    /// Whether it has a way out to the network beside the gateway.
+    pub net: bool,
 }
 
 /// What can be said of a program.
-const KEYS: [&str; 8] = ["name", "command", "files", "image", "variables", "endpoints", "models", "answer_limit"];
+const KEYS: [&str; 10] =
+    ["name", "command", "files", "image", "variables", "endpoints", "models", "answer_limit", "memory", "net"];
+
+/// The least memory that a program can be given, in bytes: less is a slip of the pen.
+const LEAST_MEMORY: u64 = 64 << 20;
 
 impl External {
     /// Reads the file of an agent; its name, if it says one, comes with it.
@@ -97,7 +107,15 @@ impl External {
             if answer_limit.0 == 0 {
                 return Err(fields.refuse_at("answer_limit", "leaves no time for an answer"));
             }
-            Ok((name, Self { command, files, image, variables, endpoints, models, answer_limit }))
+            let memory_mib = match fields.read("memory", units::size)? {
+                None => ExternalAgent::USUAL_MEMORY_MIB,
+                Some(bytes) if bytes < LEAST_MEMORY => {
+                    return Err(fields.refuse_at("memory", "is too little for a program: 64MiB is the least"));
+                }
+                Some(bytes) => u32::try_from(bytes.div_ceil(1 << 20)).unwrap_or(u32::MAX),
+            };
+            let net = fields.truth("net")?.unwrap_or(false);
+            Ok((name, Self { command, files, image, variables, endpoints, models, answer_limit, memory_mib, net }))
         })
     }
 }
@@ -124,7 +142,9 @@ mod tests {
         assert_eq!(agent.endpoints, ["anthropic", "my-vllm", "openai"]);
         assert_eq!(agent.models[1], ("my-vllm".to_owned(), "a/b:c".to_owned()));
         assert!(agent.files.is_some(), "its own folder is frozen");
-        assert_eq!(read("command = 'agent'\nfiles = ''\n").unwrap().1.files, None);
+        assert_eq!((agent.memory_mib, agent.net), (4096, false), "no way out but the gateway");
+        let (_, agent) = read("command = 'agent'\nfiles = ''\nmemory = '1536MiB'\nnet = true\n").unwrap();
+        assert_eq!((agent.files, agent.memory_mib, agent.net), (None, 1536, true));
     }
 
     #[test]
@@ -138,6 +158,9 @@ mod tests {
             ("command = 'x'\nmodels = ['gpt-5.4']", "is no ENDPOINT:MODEL"),
             ("command = 'x'\nanswer_limit = 'soon'", "is not a length of time"),
             ("command = 'x'\nanswer_limit = '0s'", "leaves no time"),
+            ("command = 'x'\nmemory = 'lots'", "is not a size"),
+            ("command = 'x'\nmemory = '4MiB'", "too little"),
+            ("command = 'x'\nnet = 'yes'", "true or false"),
             ("command = 'x'\n[variables]\n'A B' = '1'", "is no variable"),
             ("command = 'x'\n[variables]\nA = 1", "expected a text, found integer"),
         ] {

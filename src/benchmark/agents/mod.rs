@@ -12,8 +12,8 @@ use longhaul_core::agent::{AgentPlan, AgentSpec, ExternalAgent, ModelAgent, Scri
 use longhaul_core::ids::TaskName;
 
 pub use external::External;
-pub(crate) use model::KEYS as PARAMETER_KEYS;
 pub use model::Parameters;
+pub(crate) use model::{KEYS as PARAMETER_KEYS, read_image};
 
 use super::tree::{Hide, TreeBuilder, TreeError};
 use crate::nearest;
@@ -280,7 +280,7 @@ impl Agent {
 }
 
 /// What to say of an endpoint that the settings do not have.
-pub(super) fn no_endpoint(text: &str, endpoint: &str, known: &BTreeMap<String, EndpointSettings>) -> AgentError {
+pub(crate) fn no_endpoint(text: &str, endpoint: &str, known: &BTreeMap<String, EndpointSettings>) -> AgentError {
     let known: Vec<&str> = known.keys().map(String::as_str).collect();
     let hint = nearest::hint(endpoint, &known, |names| {
         format!("there are {names} (a table `[endpoint.{endpoint}]` adds one)")
@@ -343,6 +343,8 @@ fn external_plan(external: &External, blobs: &mut TreeBuilder<'_>) -> Result<Age
         variables: external.variables.clone(),
         endpoints: external.endpoints.clone(),
         answer_limit: external.answer_limit,
+        memory_mib: external.memory_mib,
+        net: external.net,
     })))
 }
 

@@ -153,7 +153,7 @@ const fn usual_image(harness: Harness) -> Option<ImageSize> {
 }
 
 /// `1280x800`, or `screen` for the screen's own size.
-fn read_image(text: &str) -> Result<Option<ImageSize>, String> {
+pub(crate) fn read_image(text: &str) -> Result<Option<ImageSize>, String> {
     if text == "screen" {
         return Ok(None);
     }

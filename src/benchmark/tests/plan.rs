@@ -10,6 +10,7 @@ use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::digest::Digest;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::TaskName;
+use longhaul_core::judge::{JudgePlan, Verify};
 use longhaul_core::money::Money;
 use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, RetryPolicy, Scoring, TaskPlan, Tree, TreeNode, Until};
 use longhaul_core::time::Millis;
@@ -83,7 +84,7 @@ fn freeze_models(
         agents,
         samples: 1,
         limits: Limits::default(),
-        retry: RetryPolicy { max_attempts: 3, backoff: Millis(1000) },
+        retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1000) },
         hook_policies: &policies,
         seed: 7,
         on_refusal: OnRefusal::Fail,
@@ -361,6 +362,26 @@ fn agents_are_told_apart() {
 }
 
 #[test]
+fn the_memory_of_a_program_counts_beside_that_of_the_env() {
+    let small = Small::new();
+    let memory = |agents: &[Agent]| {
+        let frozen = freeze_with(&small, &["paint_env/draw_line"], agents, |_| ()).unwrap();
+        frozen.planned.run.envs[0].resources.memory_mib
+    };
+    let of_env = memory(&[Agent::Idle]);
+    let folder = small.outside().join("program");
+    fs::create_dir_all(&folder).unwrap();
+    let program = |file: &str, text: &str| {
+        fs::write(folder.join(file), text).unwrap();
+        format!("external:{}", folder.join(file).display())
+    };
+    let small_one = program("small.toml", "name = 'small'\ncommand = 'x'\nmemory = '512MiB'\n");
+    let usual_one = program("usual.toml", "name = 'usual'\ncommand = 'x'\n");
+    assert_eq!(memory(&read_all(&[&small_one]).unwrap()), of_env + 512);
+    assert_eq!(memory(&read_all(&["idle", &small_one, &usual_one]).unwrap()), of_env + 4096, "the largest of them");
+}
+
+#[test]
 fn envs_beyond_a_container_are_refused_by_name_before_anything_runs() {
     let small = Small::new();
     for env in ["docker_env", "windows_env"] {
@@ -417,6 +438,14 @@ fn an_episode_that_is_only_to_start_exports_and_verifies_nothing_and_starts_the_
 }
 
 #[test]
+fn the_splits_that_list_a_task_are_frozen_with_it() {
+    let small = Small::new();
+    assert!(freeze(&small).task(0).splits.iter().all(|split| split != "test"));
+    small.write("splits/paint_split.json", r#"{"env_folder": "paint_env", "test_tasks": ["draw_line"]}"#);
+    assert!(freeze(&small).task(0).splits.contains(&"test".to_owned()));
+}
+
+#[test]
 fn nothing_and_what_is_not_there_are_no_runs() {
     let small = Small::new();
     assert!(matches!(freeze_with(&small, &[], &[Agent::Idle], |_| ()), Err(PlanError::Nothing)));
@@ -424,4 +453,52 @@ fn nothing_and_what_is_not_there_are_no_runs() {
     small.write("environments/paint_env/tasks/draw_line/task.json", "{");
     let said = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap().to_string();
     assert!(said.starts_with("environments/paint_env/tasks/draw_line/task.json:1:1: not JSON"), "{said}");
+}
+
+#[test]
+fn what_decides_is_what_was_asked_for_as_far_as_the_task_has_it() {
+    let small = Small::new();
+    let program = || Scoring::Program { file: "verifier.py".to_owned(), function: "verify".to_owned() };
+    let checklist = || Scoring::Checklist { checklist: "vlm_checklist.json".to_owned() };
+    let judge = || Some(JudgePlan::published("gemini".to_owned(), "m".to_owned()));
+    let scored = |verify: Verify, judge: Option<JudgePlan>| {
+        let models = ModelTerms { verify, judge, ..ModelTerms::default() };
+        let frozen = freeze_models(&small, &["paint_env/draw_line"], &[Agent::Idle], &models, |_| ()).unwrap();
+        assert_eq!(frozen.episode(0).judge, models.judge, "verifiers may ask it, whatever decides");
+        (frozen.task(0).scoring, frozen.planned.checklists.len())
+    };
+    assert_eq!(scored(Verify::Auto, None), (program(), 0));
+    assert_eq!(scored(Verify::Auto, judge()), (checklist(), 0));
+    assert_eq!(scored(Verify::Program, judge()), (program(), 0));
+    assert_eq!(scored(Verify::Checklist, judge()), (checklist(), 0));
+    let (both, _) = scored(Verify::Both, judge());
+    assert!(matches!(both, Scoring::Both { .. }), "{both:?}");
+
+    // One that is refused is told by name; what is left decides, unless the checklist alone was meant.
+    let file = "environments/paint_env/tasks/draw_line/vlm_checklist.json";
+    small.write(file, "{\"checklist\": [], \"pass_threshold\": 70}");
+    assert_eq!(scored(Verify::Auto, judge()), (program(), 1));
+    assert_eq!(scored(Verify::Both, judge()), (program(), 1));
+    let (none, told) = scored(Verify::Checklist, judge());
+    let Scoring::None { reason } = none else { panic!("{none:?}") };
+    assert!(reason.contains("vlm_checklist.json") && reason.contains("no item in `task_completion`"), "{reason}");
+    assert_eq!(told, 1);
+    // That there is none is no news under `auto`.
+    fs::remove_file(small.root().join(file)).unwrap();
+    assert_eq!(scored(Verify::Auto, judge()), (program(), 0));
+
+    // A stub decides nothing, and stands in no judge's way.
+    small.write(file, "{\"task_completion\": [{\"id\": \"line\"}]}");
+    small.write(
+        "environments/paint_env/tasks/draw_line/verifier.py",
+        "def verify(t, e, i):\n    return {'passed': True, 'score': 100}\n",
+    );
+    assert_eq!(scored(Verify::Both, judge()).0, checklist());
+    assert!(matches!(scored(Verify::Program, judge()).0, Scoring::None { .. }));
+    // A task may name its checklist.
+    small.write_task("paint_env", "draw_line", |spec| {
+        spec["success"] = json!({"mode": "vlm_checklist", "spec": {"vlm_checklist": {"checklist_path": "mine.json"}}});
+    });
+    small.write("environments/paint_env/tasks/draw_line/mine.json", "{\"task_completion\": [{\"id\": \"x\"}]}");
+    assert_eq!(scored(Verify::Auto, judge()).0, Scoring::Checklist { checklist: "mine.json".to_owned() });
 }

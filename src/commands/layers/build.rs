@@ -13,12 +13,13 @@ use super::frozen::{Frozen, policy_name};
 use super::stack::needed;
 use crate::cli::{LayerPlaceArgs, PickArgs};
 use crate::commands::run::{hook_policies, pick};
-use crate::commands::worker::{Machine, config, hook_env, machine};
 use crate::error::CliError;
+use crate::machine::{Machine, machine};
 use crate::output::{self, Table, Tone, cut};
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::units::{show_duration, show_size};
+use crate::worker::{config, hook_env};
 
 /// The most of an error that a row shows.
 const REASON_WIDTH: usize = 90;

@@ -1,14 +1,14 @@
-//! `longhaul layers export` and `import`: layers and their base image in one file.
+//! `longhaul layers export`: layers and their base image in one file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use longhaul_apptainer::layers::carry::{
-    self, BaseOutcome, BaseToCarry, CarryError, Exported, Imported, LayerOutcome, Stop,
-};
+use longhaul_apptainer::base;
+use longhaul_apptainer::layers::carry::{self, BaseToCarry, CarryError, Exported};
 use longhaul_apptainer::layers::{LayerManifest, LayerStore};
-use longhaul_apptainer::{BaseSource, base};
 use longhaul_core::plan::LayerKind;
+use longhaul_node::error::NodeError;
+use longhaul_node::layers::interruptible;
 use longhaul_worker::sandbox::Driver;
 use serde_json::json;
 
@@ -20,11 +20,10 @@ use super::stack::needed;
 use crate::cli::{LayersExportArgs, PickArgs};
 use crate::client::Source;
 use crate::commands::run::{hook_policies, pick};
-use crate::commands::worker::machine;
 use crate::error::CliError;
+use crate::machine::machine;
 use crate::output::{self, Format, Table, Tone};
 use crate::settings::Settings;
-use crate::signals::Signals;
 use crate::units::show_size;
 
 /// Writes what is asked for into a file.
@@ -80,7 +79,7 @@ async fn of_benchmark(benchmark: &Path, args: &LayersExportArgs, settings: &Sett
         }
         for layer in needed(env, &basis) {
             let (kind, key) = (layer.kind, layer.key);
-            let missing = || CliError::Carry(CarryError::Missing { kind, env: env.name.clone(), key });
+            let missing = || NodeError::Carry(CarryError::Missing { kind, env: env.name.clone(), key });
             let manifest = store.find(&key).map_err(failed)?.ok_or_else(missing)?;
             if !layers.iter().any(|known| known.key == key) {
                 layers.push(manifest);
@@ -128,7 +127,7 @@ async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Re
     let base = match bases.pop_first() {
         Some((content, env)) if !args.without_base => {
             let found = base::find(&store.folder().join("images"), &content)
-                .map_err(|error| CliError::Carry(CarryError::Base(error)))?;
+                .map_err(|error| NodeError::Carry(CarryError::Base(error)))?;
             Some(match found {
                 Some((path, key)) => BaseToCarry { path, content, key },
                 // It may be a file of its own, or have come with this program.
@@ -152,44 +151,6 @@ async fn of_run(given: &str, args: &LayersExportArgs, settings: &Settings) -> Re
         _ => None,
     };
     Ok(Chosen { store, base, layers })
-}
-
-/// Takes what a file brings.
-pub(super) async fn import(store: &LayerStore, file: &Path, format: Format) -> Result<(), CliError> {
-    let imported = interruptible(|stop| async { carry::import(store, file, stop).await }).await?;
-    match format {
-        Format::Json => output::json(&imported_json(&imported, store.folder())),
-        Format::Human => output::data(&imported_text(&imported, store.folder())),
-    }
-    .map_err(CliError::Output)?;
-    if let Some(base) = imported.base.filter(|base| base.key.is_none() || base.key != BaseSource::Debian12.key()) {
-        output::note(&format!(
-            "these layers stand on an image that is not this program's own: use them with --base {}",
-            base.path.display()
-        ));
-    }
-    Ok(())
-}
-
-/// Does something that ends soon, and in order, when a signal comes.
-async fn interruptible<T, F: Future<Output = Result<T, CarryError>>>(
-    work: impl FnOnce(Stop) -> F,
-) -> Result<T, CliError> {
-    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
-    let stop = Stop::default();
-    let work = work(stop.clone());
-    tokio::pin!(work);
-    let done = tokio::select! {
-        done = &mut work => done,
-        () = signals.next() => {
-            stop.stop();
-            work.await
-        }
-    };
-    done.map_err(|error| match error {
-        CarryError::Stopped => CliError::Interrupted,
-        error => CliError::Carry(error),
-    })
 }
 
 fn exported_json(exported: &Exported, file: &Path) -> serde_json::Value {
@@ -216,66 +177,5 @@ fn exported_text(exported: &Exported, file: &Path) -> String {
     }
     let mut text = table.render(output::stdout_colours());
     text.extend(["\n", &show_size(exported.bytes), " in ", &output::escape_line(&file.to_string_lossy()), "\n"]);
-    text
-}
-
-const fn outcome(outcome: LayerOutcome) -> (&'static str, &'static str, Tone) {
-    match outcome {
-        LayerOutcome::Taken => ("taken", "taken", Tone::Good),
-        LayerOutcome::Kept => ("kept", "was there", Tone::Good),
-        LayerOutcome::KeptOther => {
-            ("kept_other", "one of this key with other content was there, and stays", Tone::Warn)
-        }
-    }
-}
-
-const fn base_outcome(outcome: BaseOutcome) -> (&'static str, &'static str) {
-    match outcome {
-        BaseOutcome::Taken => ("taken", "taken"),
-        BaseOutcome::Kept => ("kept", "was there"),
-    }
-}
-
-fn imported_json(imported: &Imported, folder: &Path) -> serde_json::Value {
-    json!({
-        "folder": folder,
-        "base": imported.base.as_ref().map(|base| json!({
-            "path": base.path,
-            "content": base.content,
-            "key": base.key,
-            "bytes": base.bytes,
-            "outcome": base_outcome(base.outcome).0,
-        })),
-        "layers": imported.layers.iter().map(|layer| json!({
-            "manifest": layer.manifest,
-            "outcome": outcome(layer.outcome).0,
-        })).collect::<Vec<_>>(),
-    })
-}
-
-fn imported_text(imported: &Imported, folder: &Path) -> String {
-    let mut table = Table::new(&["env", "layer", "key", "size", "outcome"]);
-    if let Some(base) = &imported.base {
-        table.row([
-            (String::new(), Tone::Plain),
-            (LayerKind::Base.name().to_owned(), Tone::Plain),
-            (base.content.short(), Tone::Dim),
-            (show_size(base.bytes), Tone::Plain),
-            (base_outcome(base.outcome).1.to_owned(), Tone::Good),
-        ]);
-    }
-    for layer in &imported.layers {
-        let (_, text, tone) = outcome(layer.outcome);
-        table.row([
-            (layer.manifest.env.clone(), Tone::Plain),
-            (layer.manifest.kind.name().to_owned(), Tone::Plain),
-            (layer.manifest.key.short(), Tone::Dim),
-            (show_size(layer.manifest.bytes()), Tone::Plain),
-            (text.to_owned(), tone),
-        ]);
-    }
-    let count = imported.layers.len().to_string();
-    let mut text = table.render(output::stdout_colours());
-    text.extend(["\n", &count, " layers in ", &output::escape_line(&folder.to_string_lossy()), "\n"]);
     text
 }

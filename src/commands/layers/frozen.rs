@@ -55,7 +55,11 @@ impl Frozen {
             agents: &[Agent::Idle],
             samples: 1,
             limits: Limits::default(),
-            retry: longhaul_core::plan::RetryPolicy { max_attempts: 1, backoff: longhaul_core::time::Millis(0) },
+            retry: longhaul_core::plan::RetryPolicy {
+                max_attempts: 1,
+                max_cut_offs: 1,
+                backoff: longhaul_core::time::Millis(0),
+            },
             hook_policies: policies,
             seed: 0,
             on_refusal: OnRefusal::PassOver,

@@ -14,8 +14,8 @@ use super::frozen::Frozen;
 use super::stack::needed;
 use crate::cli::{LayerPlaceArgs, PickArgs};
 use crate::commands::run::{hook_policies, pick};
-use crate::commands::worker::machine;
 use crate::error::CliError;
+use crate::machine::machine;
 use crate::output::{self, Format, Tone, escape_line, paint};
 use crate::settings::Settings;
 

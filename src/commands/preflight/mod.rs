@@ -108,6 +108,7 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
         limits: Limits::of(LimitTerms::default(), settings.run.steps, settings.run.time),
         retry: RetryPolicy {
             max_attempts: args.max_attempts.unwrap_or(settings.run.max_attempts),
+            max_cut_offs: settings.run.max_cut_offs,
             backoff: settings.run.backoff,
         },
         hook_policies,

@@ -1,6 +1,6 @@
 //! Contact sheets: the first frames of many tasks as one picture, each with its names.
 
-use std::io::Cursor;
+use longhaul_report::Thumbnail;
 
 use super::font;
 
@@ -29,16 +29,6 @@ const FAINT: [u8; 3] = [0x60, 0x60, 0x6a];
 const WHITE: [u8; 3] = [0xff, 0xff, 0xff];
 const FAULT: [u8; 3] = [0x8c, 0x22, 0x22];
 
-/// A frame made small.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Thumbnail {
-    width: usize,
-    height: usize,
-    rgb: Vec<u8>,
-    /// Whether the whole frame has one colour: nothing was drawn on it.
-    pub(super) plain: bool,
-}
-
 /// What is seen of a task.
 #[derive(Clone, Debug)]
 pub(super) enum Seen {
@@ -62,61 +52,7 @@ pub(super) struct Tile {
 ///
 /// It is no PNG, or a broken one.
 pub(super) fn thumbnail(png: &[u8]) -> Result<Thumbnail, png::DecodingError> {
-    let mut decoder = png::Decoder::new(Cursor::new(png));
-    decoder.set_transformations(png::Transformations::normalize_to_color8());
-    let mut reader = decoder.read_info()?;
-    let mut bytes = vec![0; reader.output_buffer_size().ok_or(png::DecodingError::LimitsExceeded)?];
-    let info = reader.next_frame(&mut bytes)?;
-    let (width, height, samples) = (info.width as usize, info.height as usize, info.color_type.samples());
-    let pixel = |x: usize, y: usize| {
-        let at = y * info.line_size + x * samples;
-        if samples < 3 { [bytes[at]; 3] } else { [bytes[at], bytes[at + 1], bytes[at + 2]] }
-    };
-    let first = pixel(0, 0);
-    let plain = (0..height).all(|y| (0..width).all(|x| pixel(x, y) == first));
-    let (to_width, to_height) = fitted(width, height);
-    let mut rgb = Vec::with_capacity(to_width * to_height * 3);
-    for y in 0..to_height {
-        for x in 0..to_width {
-            rgb.extend(mean(&pixel, span(x, width, to_width), span(y, height, to_height)));
-        }
-    }
-    Ok(Thumbnail { width: to_width, height: to_height, rgb, plain })
-}
-
-/// The largest size of the same shape that the place of a frame has room for; never larger
-/// than it is.
-fn fitted(width: usize, height: usize) -> (usize, usize) {
-    let by_width = (FRAME_WIDTH, height * FRAME_WIDTH / width.max(1));
-    let by_height = (width * FRAME_HEIGHT / height.max(1), FRAME_HEIGHT);
-    let (width, height) = [(width, height), by_width, by_height]
-        .into_iter()
-        .find(|(width, height)| *width <= FRAME_WIDTH && *height <= FRAME_HEIGHT)
-        .unwrap_or((1, 1));
-    (width.max(1), height.max(1))
-}
-
-/// The pixels that become pixel `at` when `from` are made `to`.
-fn span(at: usize, from: usize, to: usize) -> std::ops::Range<usize> {
-    let start = at * from / to;
-    start..((at + 1) * from / to).max(start + 1)
-}
-
-fn mean(
-    pixel: &impl Fn(usize, usize) -> [u8; 3],
-    across: std::ops::Range<usize>,
-    down: std::ops::Range<usize>,
-) -> [u8; 3] {
-    let mut sums = [0_usize; 3];
-    let count = across.len() * down.len();
-    for y in down {
-        for x in across.clone() {
-            for (sum, value) in sums.iter_mut().zip(pixel(x, y)) {
-                *sum += usize::from(value);
-            }
-        }
-    }
-    sums.map(|sum| u8::try_from(sum / count.max(1)).unwrap_or(u8::MAX))
+    longhaul_report::thumbnail(png, FRAME_WIDTH, FRAME_HEIGHT)
 }
 
 /// Draws a sheet of at most [`PER_SHEET`] tiles, as a PNG.
@@ -230,6 +166,8 @@ impl Canvas {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use super::*;
 
     /// A picture whose left half has one colour and whose right half another.
@@ -246,19 +184,6 @@ mod tests {
 
     fn tile(env: &str, task: &str, seen: Seen) -> Tile {
         Tile { env: env.to_owned(), task: task.to_owned(), seen }
-    }
-
-    #[test]
-    fn a_frame_keeps_its_shape_and_its_colours_and_is_told_from_an_empty_one() {
-        let (red, blue) = ([200, 0, 0], [0, 0, 200]);
-        let small = thumbnail(&halves(1920, 1080, red, blue)).unwrap();
-        assert_eq!((small.width, small.height, small.plain), (384, 216, false));
-        assert_eq!((&small.rgb[..3], &small.rgb[383 * 3..384 * 3]), (&red[..], &blue[..]));
-        let square = thumbnail(&halves(800, 600, red, red)).unwrap();
-        assert_eq!((square.width, square.height, square.plain), (288, 216, true));
-        let tiny = thumbnail(&halves(4, 2, red, blue)).unwrap();
-        assert_eq!((tiny.width, tiny.height), (4, 2), "nothing is blown up");
-        assert!(thumbnail(b"no picture").is_err());
     }
 
     #[test]

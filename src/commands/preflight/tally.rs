@@ -138,7 +138,9 @@ const fn is_the_nodes(class: FaultClass) -> bool {
         | FaultClass::Display
         | FaultClass::Memory
         | FaultClass::AgentCrashed
-        | FaultClass::ModelEndpoint => false,
+        | FaultClass::ModelEndpoint
+        | FaultClass::Verifier
+        | FaultClass::Judge => false,
     }
 }
 

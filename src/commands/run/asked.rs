@@ -70,8 +70,11 @@ fn of_line(args: &RunArgs) -> RunFile {
         },
         audit: args.audit.clone(),
         stall: args.stall,
+        verify: args.verify,
+        judge: args.judge.clone().map(|judge| judge.0),
         hook_policy: args.hook_policy.clone(),
         max_attempts: args.max_attempts,
+        max_cut_offs: args.max_cut_offs,
         unfit: args.unfit,
         prices: budget.prices.clone(),
     }

@@ -58,7 +58,7 @@ pub(super) async fn run(
 }
 
 /// Ends the allocations, and gives their workers the time to deliver what they have.
-async fn end_allocations(coordinator: &Coordinator, settings: &Settings, signals: &mut Signals) {
+pub(crate) async fn end_allocations(coordinator: &Coordinator, settings: &Settings, signals: &mut Signals) {
     output::note("ending the allocations");
     let left = async {
         coordinator.end_allocations().await;

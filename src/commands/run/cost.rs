@@ -134,6 +134,8 @@ fn most(wanted: &Wanted, index: u32, agent: &Agent) -> Most {
         Agent::Idle | Agent::Scripted { .. } => Some(Money::ZERO),
         Agent::Model { agent, .. } => dearest(&agent.endpoint, &agent.model, agent.max_output),
         Agent::External { external, .. } if external.endpoints.is_empty() && audit.is_none() => return Most::Nothing,
+        // It may call no model; who audits it does.
+        Agent::External { external, .. } if external.endpoints.is_empty() => Some(Money::ZERO),
         Agent::External { .. } => None,
     };
     let audits = audit.unwrap_or(Some(Money::ZERO));

@@ -1,6 +1,7 @@
 //! `--dry-run`: what would run and what it needs; nothing is started or written.
 
 use longhaul_core::budget::StallPolicy;
+use longhaul_core::judge::Verify;
 use serde_json::json;
 
 use super::cost::{Cost, Earlier, Likely, Most};
@@ -61,6 +62,8 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Val
         "samples": wanted.samples,
         "preset": wanted.preset.map(Preset::name),
         "budget": budget_json(wanted),
+        "verify": wanted.models.verify.name(),
+        "judge": wanted.models.judge,
         "cost": {
             "most": most_json(cost.most),
             "likely": cost.likely.map(likely_json),
@@ -160,6 +163,14 @@ fn money_lines(wanted: &Wanted, cost: &Cost) -> Vec<String> {
     if let Some(audit) = &models.audit {
         let model = output::escape_line(&format!("{}:{}", audit.endpoint, audit.model));
         lines.push(format!("audit    by {model}, at most {} in an episode", audit.most));
+    }
+    if let Some(judge) = &models.judge {
+        let model = output::escape_line(&format!("{}:{}", judge.endpoint, judge.model));
+        let cap = if models.budgets.judge.is_some() { "" } else { ", which nothing caps: use --judge-budget" };
+        lines.push(format!("judge    by {model} ({} of them), paid apart{cap}", judge.judges));
+    }
+    if models.verify != Verify::default() {
+        lines.push(format!("verify   {}", models.verify));
     }
     if models.stall != StallPolicy::default() {
         lines.push(format!("stalls   {}", show_stall(models.stall)));

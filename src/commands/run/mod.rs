@@ -1,7 +1,7 @@
 //! `longhaul run`: from a benchmark to verdicts.
 
 mod asked;
-mod cluster;
+pub(crate) mod cluster;
 mod cost;
 mod dry;
 mod embedded;
@@ -14,16 +14,15 @@ use std::path::Path;
 use longhaul_proto::v1;
 use serde_json::json;
 
-pub(crate) use pick::{Picked, Wanted, default_name, hook_policies, on_refusal, pick};
+pub(crate) use pick::{Picked, Wanted, default_name, hook_policies, judge_plan, on_refusal, pick, usual_judge};
 
 use self::secrets::MissingKey;
-use crate::cli::{RunArgs, VenueArgs};
+use crate::cli::{RunArgs, SourceArgs, VenueArgs};
 use crate::client::{Client, Source};
-use crate::commands::layers;
 use crate::commands::preflight::Preflight;
+use crate::commands::{generations, layers};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::follow::follow;
 use crate::output::{self, Format};
 use crate::runfile;
 use crate::settings::Settings;
@@ -139,8 +138,9 @@ async fn elsewhere(
         return Ok(None);
     }
     let run = run.to_string();
-    let summary = tokio::select! {
-        summary = follow(&client, &run) => summary?,
+    let source = SourceArgs { coordinator: Some(access.to_owned()), store: None };
+    let (client, summary) = tokio::select! {
+        followed = generations::follow(client, &run, &source, hosting.settings) => followed?,
         () = signals.next() => {
             output::note(&format!(
                 "the run goes on; follow it with: longhaul watch {run} --coordinator {}\n\

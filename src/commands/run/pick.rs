@@ -4,19 +4,22 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::agent::AuditPlan;
 use longhaul_core::ids::TaskName;
+use longhaul_core::judge::{JudgePlan, Verify};
 use longhaul_core::plan::{RetryPolicy, Until};
 
 use super::asked;
 use super::secrets::{self, Keys, MissingKey};
 use crate::benchmark::{
     Agent, Benchmark, Caps, Depth, Extent, HookPolicies, LayersFrom, Limits, ModelError, ModelTerms, OnRefusal,
-    PolicyError, Preset, Quarantine, SelectError, Selected, Selection, gateway, parse_quarantine, select,
+    PolicyError, Preset, Quarantine, SelectError, Selected, Selection, calls_models, gateway, no_endpoint,
+    parse_quarantine, select,
 };
 use crate::cli::{PickArgs, Unfit};
 use crate::commands::prices;
 use crate::error::CliError;
 use crate::output;
-use crate::runfile::RunFile;
+use crate::prices::PriceTable;
+use crate::runfile::{self, JudgeTerms, RunFile};
 use crate::settings::Settings;
 
 /// How many refused tasks are named one by one.
@@ -148,6 +151,7 @@ impl Wanted {
         let picked = pick(&pick_args)?;
         let retry = RetryPolicy {
             max_attempts: run.max_attempts.unwrap_or(settings.run.max_attempts),
+            max_cut_offs: run.max_cut_offs.unwrap_or(settings.run.max_cut_offs),
             backoff: settings.run.backoff,
         };
         Ok(Self {
@@ -207,9 +211,13 @@ fn model_terms(
             images: audit.images,
         }),
         stall: run.stall.unwrap_or_default(),
+        verify: run.verify.unwrap_or(settings.run.verify),
+        judge: judge(run, settings)?,
         until: run.until_success.map(|successes| Until { successes }),
     };
-    let prices = prices::table(run.prices.as_deref(), settings)?;
+    // A table that cannot be read is in nobody's way who pays nothing.
+    let priced = run.prices.is_some() || calls_models(agents, &terms);
+    let prices = if priced { prices::table(run.prices.as_deref(), settings)? } else { PriceTable::default() };
     let shorten = run.budget.shorten.unwrap_or(false);
     let (plan, warnings) = gateway(agents, &terms, limits, &settings.endpoint, &prices, shorten).map_err(refuse)?;
     for warning in warnings {
@@ -217,6 +225,37 @@ fn model_terms(
     }
     terms.gateway = plan;
     Ok(terms)
+}
+
+/// Who judges, if somebody does.
+fn judge(run: &RunFile, settings: &Settings) -> Result<Option<JudgePlan>, CliError> {
+    let verify: Verify = run.verify.unwrap_or(settings.run.verify);
+    let named = run.judge.clone().map_or_else(|| usual_judge(settings), Ok)?;
+    if named.is_none() && verify.needs_judge() {
+        return Err(CliError::Usage(format!(
+            "--verify {verify} needs a judge: use --judge ENDPOINT:MODEL, or `run.judge` in the settings"
+        )));
+    }
+    named.map(|terms| judge_plan(&terms, settings)).transpose()
+}
+
+/// Who judges where nothing else is said.
+pub(crate) fn usual_judge(settings: &Settings) -> Result<Option<JudgeTerms>, CliError> {
+    let Some(text) = settings.run.judge.as_deref() else { return Ok(None) };
+    runfile::judge(text).map_err(|error| CliError::Usage(format!("`run.judge` in the settings: {error}")))
+}
+
+/// A judge as a run freezes it.
+///
+/// # Errors
+///
+/// There is no such endpoint.
+pub(crate) fn judge_plan(terms: &JudgeTerms, settings: &Settings) -> Result<JudgePlan, CliError> {
+    let endpoint = settings
+        .endpoint
+        .get(&terms.endpoint)
+        .ok_or_else(|| CliError::Plan(Box::new(no_endpoint("the judge", &terms.endpoint, &settings.endpoint))))?;
+    Ok(terms.plan(endpoint.protocol, endpoint.vendor(&terms.endpoint)))
 }
 
 /// What the command line says of envs that cannot be run here.

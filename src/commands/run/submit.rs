@@ -11,6 +11,9 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::{output, units, upload};
 
+/// How many tasks are named whose checklist cannot be used.
+const CHECKLISTS_SHOWN: usize = 5;
+
 /// A new id for a run.
 ///
 /// # Errors
@@ -52,6 +55,13 @@ pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId,
     }
     for path in &planned.left_out {
         output::note(&output::escape(&format!("warning: {path} cannot be frozen and is left out")));
+    }
+    for (task, reason) in planned.checklists.iter().take(CHECKLISTS_SHOWN) {
+        output::note(&output::escape(&format!("warning: {task} is not judged by its checklist: {reason}")));
+    }
+    if planned.checklists.len() > CHECKLISTS_SHOWN {
+        let more = planned.checklists.len() - CHECKLISTS_SHOWN;
+        output::note(&format!("warning: {more} more tasks are not judged by a checklist"));
     }
     tracing::info!(blobs = uploaded.blobs, bytes = uploaded.bytes, "the run's files were brought to the coordinator");
     let request = v1::SubmitRequest {

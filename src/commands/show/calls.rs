@@ -2,7 +2,9 @@
 
 use longhaul_core::call::{CallRecord, CallTotals, Certainty, Purpose};
 use longhaul_core::ids::AttemptId;
+use longhaul_gateway::join;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use crate::client::Source;
 use crate::error::CliError;
@@ -14,16 +16,9 @@ const ERROR_WIDTH: usize = 60;
 
 /// Shows them: a line each.
 pub(super) async fn show(source: &Source, attempt: AttemptId, format: Format) -> Result<(), CliError> {
-    let rows = source.calls(attempt).await?;
-    let read = |json: &[u8]| {
-        serde_json::from_slice::<CallRecord>(json)
-            .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
-    };
+    let calls = read(source, attempt).await?;
     if format == Format::Json {
-        let mut all: Vec<Value> = Vec::with_capacity(rows.len());
-        for row in &rows {
-            all.push(json!({ "late": row.late, "call": read(&row.record_json)? }));
-        }
+        let all: Vec<Value> = calls.iter().map(|(call, late)| json!({ "late": late, "call": call })).collect();
         return output::json(&all).map_err(CliError::Output);
     }
     let mut table = Table::new(&[
@@ -39,10 +34,9 @@ pub(super) async fn show(source: &Source, attempt: AttemptId, format: Format) ->
         "took",
         "what happened",
     ]);
-    for row in &rows {
-        let call = read(&row.record_json)?;
+    for (call, late) in &calls {
         let usage = call.usage.unwrap_or_default();
-        let (happened, tone) = happened(&call, row.late);
+        let (happened, tone) = happened(call, *late);
         table.row([
             (call.number.to_string(), Tone::Plain),
             (call.step.to_string(), Tone::Plain),
@@ -93,6 +87,57 @@ fn happened(call: &CallRecord, late: bool) -> (String, Tone) {
     words.extend(call.error.clone());
     let tone = if call.error.is_some() || late { Tone::Warn } else { Tone::Dim };
     (words.join("; "), tone)
+}
+
+/// What was sent in a call, or what came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    /// The request.
+    Request,
+    /// The answer.
+    Response,
+}
+
+/// The body of a call, byte by byte as it went over the wire.
+pub(super) async fn body(source: &Source, attempt: AttemptId, number: u32, half: Half) -> Result<Vec<u8>, CliError> {
+    let calls = read(source, attempt).await?;
+    let part = |part: String| CliError::NoSuchPart {
+        whole: format!("attempt {attempt}"),
+        part,
+        have: calls.last().map(|(last, _)| format!("calls 0 to {}", last.number)).into_iter().collect(),
+    };
+    let found = calls.iter().find(|(call, _)| call.number == number);
+    let (call, _) = found.ok_or_else(|| part(format!("call {number}")))?;
+    let skeleton = match half {
+        Half::Request => call.request,
+        Half::Response => call.response.ok_or_else(|| part(format!("answer to call {number}: none came")))?,
+    };
+    let what = || format!("call {number} of attempt {attempt}");
+    let bytes = super::blob(source, &skeleton, &what()).await?;
+    let handle = Handle::current();
+    let mut refused = None;
+    // Which blobs there are is known only from others of them: each is fetched when it is named.
+    let joined = tokio::task::block_in_place(|| {
+        join(&bytes, |digest| {
+            handle.block_on(source.blob(digest)).unwrap_or_else(|error| {
+                refused = Some(error);
+                None
+            })
+        })
+    });
+    match refused {
+        Some(error) => Err(error),
+        None => joined.map_err(|source| CliError::Body { what: what(), source }),
+    }
+}
+
+/// The calls of an attempt, and which of them came too late.
+async fn read(source: &Source, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, CliError> {
+    let rows = source.calls(attempt).await?;
+    rows.iter()
+        .map(|row| serde_json::from_slice(&row.record_json).map(|call| (call, row.late)))
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
 }
 
 /// The calls of an attempt in one line, if it made any.

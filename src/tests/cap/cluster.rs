@@ -78,6 +78,7 @@ pub(crate) fn worker_role() {
             ..NodeLimits::default()
         },
         scratch,
+        certificates: Vec::new(),
         hook_env: BTreeMap::new(),
         slurm_job_id: None,
         allocation: None,

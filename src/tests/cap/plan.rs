@@ -68,6 +68,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
         scoring: Scoring::None { reason: "only money is looked at".to_owned() },
         metadata: json!({}),
         spec: json!({}),
+        splits: Vec::new(),
     });
     let tier = Tier {
         above: 0,
@@ -87,6 +88,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
             limits: RateLimits { concurrent: Some(100), ..RateLimits::default() },
             call_limit: Millis(3000),
             retries: 3,
+            relay: false,
         }],
         prices: vec![ModelPrice {
             vendor: "stand-in".to_owned(),
@@ -124,6 +126,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
                 gateway: Some(gateway),
                 audit: None,
                 stall: StallPolicy::default(),
+                judge: None,
             }),
             env: 0,
             max_cost: None,
@@ -140,7 +143,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
         }],
         envs: vec![EnvEntry { name: "some_env".to_owned(), plan: env, resources }],
         episodes: entries,
-        retry: RetryPolicy { max_attempts: 5, backoff: Millis(200) },
+        retry: RetryPolicy { max_attempts: 5, max_cut_offs: 3, backoff: Millis(200) },
         budgets: RunBudgets { run: Some(cap), ..RunBudgets::default() },
         gateway: Some(gateway),
         until: None,

@@ -1,0 +1,468 @@
+//! A coordinator in allocations of its own, for login nodes that end what runs for long: one
+//! generation after the other over one store, each in a job that has the next one in the queue.
+//!
+//! ```text
+//! generation 1 ──────────────┐ closes the store, says so
+//!      └ asks for 2          └─▶ generation 2 ──────────────┐
+//!        (afterany:1?after:1+M)      └ asks for 3           └─▶ ...
+//! ```
+//!
+//! The next one begins a while before the end of the one before, or when that is gone for whatever
+//! reason; it asks for the store over the same authenticated channel that commands use, gets the keys of
+//! vendors, which are in memory alone, and waits until the store is closed.
+
+mod job;
+mod record;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use longhaul_coordinator::{ACCESS_FILE, ACCESS_FOLDER, Config, Coordinator, StartError};
+use longhaul_proto::access::Secret;
+use longhaul_proto::v1;
+use longhaul_slurm::Allocation;
+use longhaul_store::{OpenError, OpenOptions, Store};
+use rand::TryRngCore;
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::job::{Jobs, Wanted};
+pub(crate) use self::record::is_served;
+use self::record::{Job, Next, Record};
+use crate::cli::{LayerPlaceArgs, ServeArgs, SourceArgs};
+use crate::client::Client;
+use crate::commands::run::{cluster, secrets};
+use crate::commands::{serve, slurm};
+use crate::error::CliError;
+use crate::output;
+use crate::places;
+use crate::settings::Settings;
+use crate::signals::Signals;
+
+/// How often a generation that waits for the store looks again.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often one that serves looks whether it still should, and whether anybody needs it.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// How often is looked whether the next one is in the queue.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// How long the lock of a store is waited for whose holder is known to be over: servers of shared
+/// disks let go of the locks of a dead node after a while.
+const LOCK_LIMIT: Duration = Duration::from_secs(600);
+
+/// How often in a row a command follows another coordinator that goes away at once.
+const TRIES_IN_VAIN: u32 = 10;
+
+/// How long a command waits for the next one.
+const NEXT_LIMIT: Duration = Duration::from_secs(600);
+
+/// Why a generation ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The coordinator failed.
+    Failed,
+    /// The next one has the store, or will have it: its time is over.
+    Followed,
+    /// Somebody cancelled the job.
+    Cancelled,
+    /// Nobody needs it.
+    Idle,
+    /// A later generation is there: this one must not write.
+    Superseded,
+}
+
+/// The batch script of a first generation.
+///
+/// # Errors
+///
+/// A setting cannot be written into it.
+pub(crate) fn script(
+    store: &Path,
+    place: &LayerPlaceArgs,
+    settings: &Settings,
+    file: Option<&Path>,
+) -> Result<String, CliError> {
+    let script = Wanted::of(store, place, settings, file)?.script(1, None);
+    script.map_err(|error| CliError::OwnAllocation(Box::new(error)))
+}
+
+/// Asks for the first generation, or finds the one that is there; gives it this process's keys once
+/// it answers.
+///
+/// # Errors
+///
+/// Slurm refuses, or the job ends before it answers.
+pub(crate) async fn ask(args: &ServeArgs, settings: &Settings, file: Option<&Path>) -> Result<(), CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let named = places::store(args.store.as_deref(), settings)?;
+    let at = |path: &Path, doing| {
+        let path = path.to_owned();
+        move |source| CliError::File { path, doing, source }
+    };
+    std::fs::create_dir_all(&named).map_err(at(&named, "made"))?;
+    // By the name that every node knows it by.
+    let store = std::fs::canonicalize(&named).map_err(at(&named, "found"))?;
+    // What a generation would find wrong is said here.
+    slurm::config(&store, &args.place, settings, file)?;
+    let jobs = Jobs::connect(Wanted::of(&store, &args.place, settings, file)?, slurm::limits(settings)).await?;
+    let record = tokio::select! {
+        record = settled_record(&store, &jobs) => record?,
+        () = signals.next() => return Err(CliError::Interrupted),
+    };
+    // One that has ended may be seen in the queue for a while.
+    let over = record.as_ref().filter(|record| record.ended).map(|record| record.generation);
+    let known = jobs.all().await?;
+    let last = record.as_ref().map_or(0, |record| record.generation);
+    if let Some(record) = record.filter(|record| record.closed) {
+        // From now on one is to follow.
+        Record { closed: false, ..record }.write(&store).map_err(at(&store, "written"))?;
+    }
+    let there =
+        known.iter().filter_map(|job| jobs.generation(job)).filter(|there| over.is_none_or(|over| *there > over));
+    let generation = match there.min() {
+        Some(there) => {
+            output::note("its allocation is in the queue already");
+            there
+        }
+        None => {
+            tokio::select! {
+                made = slurm::prepare(&args.place, settings) => made?,
+                () = signals.next() => return Err(CliError::Interrupted),
+            }
+            make_store(store.clone()).await?;
+            std::fs::create_dir_all(jobs.wanted().logs()).map_err(at(jobs.wanted().logs(), "made"))?;
+            jobs.ask(last + 1, None).await?;
+            last + 1
+        }
+    };
+    let client = tokio::select! {
+        client = answering(&store, generation, &jobs) => client?,
+        () = signals.next() => {
+            let name = jobs.wanted().token(generation);
+            output::note(&format!("it goes on by itself; end it with: scancel --name={name}"));
+            return Err(CliError::Interrupted);
+        }
+    };
+    secrets::put(&client, secrets::of_settings(settings)).await?;
+    let access = store.join(ACCESS_FOLDER).join(ACCESS_FILE);
+    output::note(&format!("serving {} from an allocation ({})", store.display(), client.address));
+    output::note(&format!("  submit to it with: longhaul run BENCHMARK ... --coordinator {}", access.display()));
+    output::note(&format!(
+        "  it ends when no run was open for {}",
+        crate::units::show_duration(settings.slurm.coordinator.idle)
+    ));
+    Ok(())
+}
+
+/// Who served the store last; one that was cancelled, and still ends what it had, is waited for: it
+/// is in the queue, and serves nobody any more.
+async fn settled_record(store: &Path, jobs: &Jobs) -> Result<Option<Record>, CliError> {
+    let mut said = false;
+    loop {
+        let read = Record::read(store);
+        let record = read.map_err(|source| CliError::File { path: store.to_owned(), doing: "read", source })?;
+        match &record {
+            Some(last) if last.closed && !last.ended && jobs.is_over(last.generation).await != Job::Over => {
+                if !std::mem::replace(&mut said, true) {
+                    output::note(&format!(
+                        "the coordinator that was there (job {}) still ends; waiting for it",
+                        last.job
+                    ));
+                }
+            }
+            _ => return Ok(record),
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Makes a store where none is, before anything else is in its folder; and fails if somebody has it
+/// open, whom no generation would follow.
+async fn make_store(path: PathBuf) -> Result<(), CliError> {
+    let incarnation = rand::rngs::OsRng.try_next_u64().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let opening = move || Store::open(&path, &OpenOptions::new(incarnation)).map(drop);
+    let opened = tokio::task::spawn_blocking(opening).await;
+    opened.map_err(|error| CliError::Machine(Box::new(error)))?.map_err(CliError::Store)
+}
+
+/// The coordinator of a generation or a later one, once it answers.
+async fn answering(store: &Path, generation: u64, jobs: &Jobs) -> Result<Client, CliError> {
+    let mut said = None;
+    loop {
+        let record = Record::read(store).ok().flatten();
+        if record.is_some_and(|record| record.generation >= generation && !record.ended)
+            && let Ok(client) = Client::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await
+        {
+            return Ok(client);
+        }
+        let all = jobs.all().await?;
+        let Some(job) = all.first() else {
+            return Err(CliError::NotServed { logs: jobs.wanted().logs().to_owned() });
+        };
+        let reason = job.reason.clone().unwrap_or_default();
+        let now = format!("job {}: {} {}", job.id, job.state, output::escape_line(&reason));
+        if said.as_ref() != Some(&now) {
+            output::note(&now);
+            said = Some(now);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Serves as one generation, from the moment that the store is its own.
+///
+/// # Errors
+///
+/// The coordinator does not start, or fails.
+pub(crate) async fn serve(
+    generation: u64,
+    args: &ServeArgs,
+    settings: &Settings,
+    file: Option<&Path>,
+) -> Result<(), CliError> {
+    let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let mut warning = signal(SignalKind::user_defined1()).map_err(|error| CliError::Machine(Box::new(error)))?;
+    let allocation = Allocation::parse(|name| std::env::var(name).ok())
+        .map_err(|error| CliError::Machine(Box::new(error)))?
+        .ok_or_else(|| CliError::Usage("--generation is for allocations of Slurm's alone".to_owned()))?;
+    let mut config = serve::config(args.store.as_deref(), Some(slurm::listen(settings)), settings)?;
+    config.slurm = Some(slurm::config(&config.store, &args.place, settings, file)?);
+    config.engine = slurm::engine_settings(config.engine, settings);
+    config.generation = Some(generation);
+    let store = config.store.clone();
+    let jobs = Jobs::connect(Wanted::of(&store, &args.place, settings, file)?, slurm::limits(settings)).await?;
+    let started = tokio::select! {
+        started = begin(generation, &jobs, config) => started?,
+        // Not its turn yet, and its time is over: what follows is in nobody's hands but the one before.
+        () = signals.next() => return Err(CliError::Interrupted),
+        _time = warning.recv() => return Err(CliError::Interrupted),
+    };
+    let Some(coordinator) = started else {
+        tracing::info!(generation, "a later generation serves: nothing is left to do");
+        return Ok(());
+    };
+    let mut record = Record {
+        generation,
+        token: jobs.wanted().token(generation).to_string(),
+        job: allocation.job_id.clone(),
+        ended: false,
+        closed: false,
+    };
+    let written = |source| CliError::File { path: store.clone(), doing: "written", source };
+    record.write(&store).map_err(written)?;
+    tracing::info!(generation, job = allocation.job_id, "serving");
+    let end = loop {
+        let end = tokio::select! {
+            () = coordinator.failed() => End::Failed,
+            () = coordinator.succeeded() => End::Followed,
+            _time = warning.recv() => End::Followed,
+            () = signals.next() => End::Cancelled,
+            end = watch(generation, &allocation.job_id, &store, &jobs, &coordinator, settings) => end,
+        };
+        if matches!(end, End::Cancelled | End::Idle) {
+            // First, and at once: Slurm gives a cancelled job little time.
+            record.closed = true;
+            record.write(&store).map_err(written)?;
+        }
+        // Somebody may have found it just before that.
+        if end != End::Idle || !is_needed(&coordinator).await {
+            break end;
+        }
+        record.closed = false;
+        record.write(&store).map_err(written)?;
+    };
+    tracing::info!(generation, ?end, "the generation ends");
+    if matches!(end, End::Cancelled | End::Idle) {
+        if let Err(error) = jobs.cancel(generation + 1).await {
+            // It finds that nothing is to follow.
+            tracing::warn!(%error, "the next allocation of the coordinator is still in the queue");
+        }
+        cluster::end_allocations(&coordinator, settings, &mut signals).await;
+    }
+    coordinator.stop().await.map_err(CliError::Actor)?;
+    if end != End::Superseded {
+        record.ended = true;
+        record.write(&store).map_err(written)?;
+    }
+    Ok(())
+}
+
+/// Starts the coordinator when it is its turn; nothing if a later one serves.
+async fn begin(generation: u64, jobs: &Jobs, config: Config) -> Result<Option<Coordinator>, CliError> {
+    let store = config.store.clone();
+    let mut keys: Vec<(String, Secret)> = Vec::new();
+    loop {
+        let record =
+            Record::read(&store).map_err(|source| CliError::File { path: store.clone(), doing: "read", source })?;
+        let job = match &record {
+            Some(record) if record.generation < generation && !record.ended => jobs.is_over(record.generation).await,
+            _ => Job::Over,
+        };
+        match Next::of(generation, record.as_ref(), job) {
+            Next::GiveUp => return Ok(None),
+            Next::Begin => break,
+            Next::Ask => match hand_over(&store, generation).await {
+                Ok(handed) => keys = handed,
+                // It is asked again until it is known to be over: it may be busy, or ending.
+                Err(error) => tracing::info!(%error, "the generation before does not hand over yet"),
+            },
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    let (since, mut said) = (Instant::now(), false);
+    let coordinator = loop {
+        match Coordinator::start(config.clone()).await {
+            Ok(coordinator) => break coordinator,
+            Err(StartError::Open(error @ OpenError::Locked { .. })) if since.elapsed() < LOCK_LIMIT => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::warn!(%error, "the store is waited for");
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            // What is in the way may go: nobody else would serve this store.
+            Err(error) if since.elapsed() < LOCK_LIMIT => {
+                tracing::error!(
+                    error = crate::output::escape_line(&chain(&error)),
+                    "the coordinator does not start yet"
+                );
+                tokio::time::sleep(10 * LOOK).await;
+            }
+            Err(error) => return Err(CliError::Start(error)),
+        }
+    };
+    for warning in coordinator.warnings() {
+        tracing::warn!("{warning}");
+    }
+    if !keys.is_empty() {
+        coordinator.put_secrets(keys).await;
+    }
+    Ok(Some(coordinator))
+}
+
+/// Asks the generation before for the store; the keys that it had.
+async fn hand_over(store: &Path, generation: u64) -> Result<Vec<(String, Secret)>, CliError> {
+    let client = Client::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await?;
+    let answer = client.control.clone().hand_over(v1::HandOverRequest { generation }).await;
+    let secrets = answer.map_err(client.refused("hand over its store"))?.into_inner().secrets;
+    Ok(secrets.into_iter().map(|secret| (secret.name, Secret::new(secret.value))).collect())
+}
+
+/// Follows a run to its end, from one generation to the next; answers with the client of the last one.
+///
+/// # Errors
+///
+/// The coordinator refuses, or is gone and none follows it.
+pub(crate) async fn follow(
+    mut client: Client,
+    run: &str,
+    source: &SourceArgs,
+    settings: &Settings,
+) -> Result<(Client, v1::RunSummary), CliError> {
+    let mut in_vain = 0;
+    loop {
+        let since = Instant::now();
+        match crate::follow::follow(&client, run).await {
+            Ok(summary) => return Ok((client, summary)),
+            Err(error) if is_away(&error) && in_vain < TRIES_IN_VAIN => {
+                in_vain = if since.elapsed() < BEAT { in_vain + 1 } else { 0 };
+                client = next(source, settings).await.ok_or(error)?;
+                output::note(&format!("another coordinator serves now ({})", client.address));
+                tokio::time::sleep(LOOK).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether an error says that the coordinator is gone, and not that it refuses.
+const fn is_away(error: &CliError) -> bool {
+    use tonic::Code;
+    // A connection that breaks in the middle of an answer has more than one name.
+    matches!(
+        error,
+        CliError::Refused {
+            code: Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown | Code::Internal,
+            ..
+        }
+    )
+}
+
+/// The coordinator that follows the one that went away, if one is to follow it.
+async fn next(source: &SourceArgs, settings: &Settings) -> Option<Client> {
+    let store = match &source.coordinator {
+        Some(access) => access.parent()?.parent()?.to_owned(),
+        None => places::store(source.store.as_deref(), settings).ok()?,
+    };
+    let since = Instant::now();
+    while since.elapsed() < NEXT_LIMIT {
+        if Record::read(&store).ok()??.closed {
+            return None;
+        }
+        if let Ok(client) = Client::of_store(&store).await
+            && client.control.clone().list_runs(v1::ListRunsRequest {}).await.is_ok()
+        {
+            return Some(client);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    None
+}
+
+/// Keeps the next generation in the queue, until there is a reason to end.
+async fn watch(
+    generation: u64,
+    job: &str,
+    store: &Path,
+    jobs: &Jobs,
+    coordinator: &Coordinator,
+    settings: &Settings,
+) -> End {
+    let (mut asked, mut ask_at, mut needed) = (String::new(), Instant::now(), Instant::now());
+    loop {
+        // A file that cannot be read says nothing: the store's own lock still holds.
+        if Record::read(store).ok().flatten().is_some_and(|record| record.generation > generation) {
+            return End::Superseded;
+        }
+        if Instant::now() >= ask_at {
+            // One that was cancelled, or lost, is asked for again.
+            match jobs.ask(generation + 1, Some(job)).await {
+                Ok(next) if next == asked => {}
+                Ok(next) => {
+                    tracing::info!(generation = generation + 1, job = next, "the next generation is in the queue");
+                    asked = next;
+                }
+                Err(error) => {
+                    let error = crate::output::escape_line(&chain(&error));
+                    tracing::error!(error, "the next generation cannot be asked for, and is asked for again");
+                }
+            }
+            ask_at = Instant::now() + AGAIN;
+        }
+        if is_needed(coordinator).await {
+            needed = Instant::now();
+        }
+        if needed.elapsed() >= settings.slurm.coordinator.idle.to_std() {
+            return End::Idle;
+        }
+        tokio::time::sleep(BEAT).await;
+    }
+}
+
+/// Whether a run is open, or that is not known.
+async fn is_needed(coordinator: &Coordinator) -> bool {
+    let Ok(client) = Client::open(coordinator.local_access()).await else { return true };
+    let listed = client.control.clone().list_runs(v1::ListRunsRequest {}).await;
+    listed.map_or(true, |runs| runs.into_inner().runs.iter().any(|run| run.settled_at_millis == 0))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.extend([": ", &cause.to_string()]);
+        source = cause.source();
+    }
+    text
+}
