@@ -27,7 +27,7 @@ test-slurm: ## Those of them against a real Slurm of four nodes alone (as root)
 soak: ## The long ones against it: each fault with 16 sandboxes, 128 on a node, ... (as root)
 	@scripts/deps
 	@scripts/prepare-tests
-	@cargo nextest run --locked --profile all -p longhaul-tests -E 'binary(slurm_faults) | binary(slurm_soak)'
+	@cargo nextest run --locked --profile all -p longhaul-tests -E 'binary(slurm_faults) | binary(slurm_soak) | binary(slurm_handover)'
 
 bench: ## Measure, and print the figures of docs/performance.md; ARGS="slurm ..." over Slurm
 	@scripts/bench $(ARGS)
@@ -38,9 +38,9 @@ lint: ## Check the formatting, clippy without warnings, the licences of dependen
 deps: ## Install what is missing (Debian 12; as root)
 	@scripts/deps
 
-build: ## Build the program; prints where it is
+build: ## Build the program, and the node's; prints where it is
 	@scripts/deps build
-	@cargo build --locked --workspace --bin longhaul
+	@cargo build --locked --workspace --bin longhaul --bin longhaul-node
 	@echo "$(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/debug/longhaul"
 
 dist: ## Make one tarball (program, base image, examples) that an ordinary user unpacks and runs

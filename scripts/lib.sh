@@ -26,8 +26,18 @@ stage() {
 # so that RocksDB is compiled once.
 target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$HOME/.cache/longhaul/target}"; }
 
-# The program as `make build` leaves it.
-built_program() { printf '%s/x86_64-unknown-linux-gnu/debug/longhaul\n' "$(target_dir)"; }
+# The programs: the whole one, and the node's.
+programs=(longhaul longhaul-node)
+
+# build_programs [CARGO OPTION...]: builds them, as one build of the workspace.
+build_programs() {
+    local program arguments=()
+    for program in "${programs[@]}"; do arguments+=(--bin "$program"); done
+    cargo build --locked --workspace "${arguments[@]}" "$@"
+}
+
+# Where `make build` leaves them.
+build_folder() { printf '%s/x86_64-unknown-linux-gnu/debug\n' "$(target_dir)"; }
 
 # Where the account's own files go: its home, or ours when we are not root.
 user_home() {
@@ -53,13 +63,16 @@ as_user() {
     fi
 }
 
-# place_program: copies the program to where the unprivileged account can read it; prints the place.
-place_program() {
-    local place
-    place=$(user_home)/.cache/longhaul/bin/longhaul
-    as_user mkdir -p "${place%/*}"
-    # Beside it and renamed: a program that runs keeps its own file.
-    install -m 755 "$(built_program)" "$place.new"
-    mv -f "$place.new" "$place"
-    printf '%s\n' "$place"
+# place_programs: copies the programs to where the unprivileged account can read them; prints the
+# place of the whole one.
+place_programs() {
+    local place program
+    place=$(user_home)/.cache/longhaul/bin
+    as_user mkdir -p "$place"
+    for program in "${programs[@]}"; do
+        # Beside it and renamed: a program that runs keeps its own file.
+        install -m 755 "$(build_folder)/$program" "$place/$program.new"
+        mv -f "$place/$program.new" "$place/$program"
+    done
+    printf '%s\n' "$place/longhaul"
 }

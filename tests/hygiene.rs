@@ -48,6 +48,18 @@ const EDGES: &[Edge] = &[
     Edge { name: "longhaul-apptainer", sees: &["longhaul-core"], never: &["tonic", "rocksdb"] },
     Edge { name: "longhaul-helper", sees: &["longhaul-core", "longhaul-proto"], never: &["tokio", "tonic", "rocksdb"] },
     Edge { name: "longhaul-slurm", sees: &["longhaul-core"], never: &["tonic", "rocksdb"] },
+    Edge {
+        name: "longhaul-node",
+        sees: &[
+            "longhaul-core",
+            "longhaul-proto",
+            "longhaul-worker",
+            "longhaul-apptainer",
+            "longhaul-helper",
+            "longhaul-slurm",
+        ],
+        never: &["rocksdb"],
+    },
 ];
 
 #[test]
@@ -71,15 +83,55 @@ fn no_crate_sees_what_it_must_not() -> Result<()> {
     Ok(())
 }
 
-/// The workspace's crates, and what each depends on to run or to be built.
-fn packages() -> Result<BTreeMap<String, BTreeSet<String>>> {
+/// What a crate is linked with, by whatever way, is more than what it names.
+#[test]
+fn nothing_of_the_coordinator_is_linked_into_the_nodes_program() -> Result<()> {
+    let metadata = metadata(&["--filter-platform", "x86_64-unknown-linux-gnu"])?;
+    let nodes = metadata["resolve"]["nodes"].as_array().context("no resolved crates")?;
+    let name = |id: &str| {
+        let packages = metadata["packages"].as_array().into_iter().flatten();
+        packages.filter(|package| package["id"] == id).find_map(|package| package["name"].as_str())
+    };
+    let mut linked: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut open: Vec<&str> = nodes.iter().filter_map(|node| node["id"].as_str()).collect();
+    open.retain(|id| name(id) == Some("longhaul-node"));
+    while let Some(id) = open.pop() {
+        if linked.insert(id, name(id).context("no name")?).is_some() {
+            continue;
+        }
+        let node = nodes.iter().find(|node| node["id"] == id).context("a crate is not resolved")?;
+        for dependency in node["deps"].as_array().context("no dependencies")? {
+            let kinds = dependency["dep_kinds"].as_array().context("no kinds")?;
+            // Neither what builds it nor what tests it is in it.
+            if kinds.iter().any(|kind| kind["kind"].is_null()) {
+                open.extend(dependency["pkg"].as_str());
+            }
+        }
+    }
+    let names: BTreeSet<&str> = linked.into_values().collect();
+    ensure!(names.contains("longhaul-worker") && names.contains("tokio"), "what was looked at? {names:?}");
+    for never in ["rocksdb", "librocksdb-sys", "longhaul-store", "longhaul-engine", "longhaul-coordinator", "longhaul"]
+    {
+        ensure!(!names.contains(never), "{never} is linked into longhaul-node");
+    }
+    Ok(())
+}
+
+/// What cargo says of the workspace.
+fn metadata(arguments: &[&str]) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--format-version", "1", "--offline", "--locked"])
+        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(arguments)
         .current_dir(tree::repository())
         .output()?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The workspace's crates, and what each depends on to run or to be built.
+fn packages() -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let metadata = metadata(&["--no-deps"])?;
     let mut packages = BTreeMap::new();
     for package in metadata["packages"].as_array().context("no packages")? {
         let dependencies = package["dependencies"].as_array().context("no dependencies")?;

@@ -1,5 +1,6 @@
 //! The folder of one test, and the program that it runs.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,6 +11,12 @@ use serde_json::Value;
 use crate::account::Account;
 use crate::command::{Longhaul, Running, wait_for};
 use crate::tree;
+
+/// The whole program.
+const WHOLE: &str = "longhaul";
+
+/// The node's program.
+const NODE: &str = "longhaul-node";
 
 /// One test's folder: a store, a scratch and copies of the examples, none of it shared with
 /// another test. The layers are shared: they are keyed by their content.
@@ -52,6 +59,12 @@ impl Place {
     #[must_use]
     pub fn its_program(&self) -> &Path {
         &self.program
+    }
+
+    /// The node's program, which lies beside it.
+    #[must_use]
+    pub fn node_program(&self) -> PathBuf {
+        self.program.with_file_name(NODE)
     }
 
     /// The account that everything runs as.
@@ -106,14 +119,14 @@ impl Place {
         Longhaul::new(command)
     }
 
-    /// A copy of the program that no other test uses.
+    /// A copy of the node's program that no other test uses.
     ///
     /// # Errors
     ///
     /// It cannot be copied.
     pub fn own_program(&self) -> Result<PathBuf> {
-        let copy = self.path("longhaul");
-        std::fs::copy(&self.program, &copy)?;
+        let copy = self.path(NODE);
+        std::fs::copy(self.node_program(), &copy)?;
         self.account.give(&copy)?;
         Ok(copy)
     }
@@ -237,33 +250,44 @@ impl Drop for Place {
     }
 }
 
-/// Builds the program (nothing, where it is fresh) and copies it to where the account can run
-/// it; a copy is used again as long as the program is the same. `LONGHAUL_PROGRAM` names
-/// another one, which is taken as it is.
+/// Builds the program and the node's (nothing, where they are fresh) and copies both to where the
+/// account can run them; a copy is used again as long as they are the same. `LONGHAUL_PROGRAM`
+/// names another one, which is taken as it is.
 fn install_program(account: &Account, folder: &Path) -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("LONGHAUL_PROGRAM") {
         return Ok(program.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
-        .args(["build", "--locked", "--quiet", "--workspace", "--bin", "longhaul"])
+        .args(["build", "--locked", "--quiet", "--workspace", "--bin", WHOLE, "--bin", NODE])
         .current_dir(tree::repository())
         .status()
         .context("cannot start cargo")?;
     ensure!(status.success(), "the program does not build");
-    let built = built_program()?;
-    let facts = built.metadata().with_context(|| format!("no {}", built.display()))?;
-    let age = facts.modified()?.duration_since(UNIX_EPOCH)?.as_nanos();
-    account.make_dir(folder)?;
-    let place = folder.join(format!("longhaul-{age:x}-{}", facts.len()));
+    let built = build_folder()?;
+    let mut stamp = WHOLE.to_owned();
+    for name in [WHOLE, NODE] {
+        let file = built.join(name);
+        let facts = file.metadata().with_context(|| format!("no {}", file.display()))?;
+        let age = facts.modified()?.duration_since(UNIX_EPOCH)?.as_nanos();
+        write!(stamp, "-{age:x}-{:x}", facts.len())?;
+    }
+    let place = folder.join(stamp);
     if !place.exists() {
         let beside = folder.join(format!(".new-{}", std::process::id()));
-        std::fs::copy(&built, &beside)?;
-        account.give(&beside)?;
-        std::fs::rename(&beside, &place)?;
-        remove_other_copies(folder, &place)?;
+        account.make_dir(&beside)?;
+        for name in [WHOLE, NODE] {
+            std::fs::copy(built.join(name), beside.join(name))?;
+            account.give(&beside.join(name))?;
+        }
+        match std::fs::rename(&beside, &place) {
+            Ok(()) => remove_other_copies(folder, &place)?,
+            // Another test was as fast.
+            Err(_) if place.exists() => std::fs::remove_dir_all(&beside)?,
+            Err(error) => return Err(error).with_context(|| format!("cannot make {}", place.display())),
+        }
     }
-    Ok(place)
+    Ok(place.join(WHOLE))
 }
 
 /// Older copies are in nobody's way while they run, and only take room afterwards.
@@ -271,15 +295,15 @@ fn remove_other_copies(folder: &Path, keep: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path != keep && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("longhaul-")) {
-            std::fs::remove_file(path)?;
+            if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
         }
     }
     Ok(())
 }
 
-/// The program beside this test in the build folder: `TARGET/debug/deps/TEST` is where we are.
-fn built_program() -> Result<PathBuf> {
+/// Where programs are built: `TARGET/debug/deps/TEST` is where we are.
+fn build_folder() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let folder = test.ancestors().find(|path| path.ends_with("debug")).context("this test is not in a build folder")?;
-    Ok(folder.join("longhaul"))
+    Ok(folder.to_owned())
 }

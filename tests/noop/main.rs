@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
-use longhaul_proto::access::Access;
+use longhaul_proto::access::{Access, pass_file};
 use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
 use longhaul_worker::{Endpoint, NodeLimits, Shutdown, WorkerConfig};
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     let allocation = Allocation::parse(|name| std::env::var(name).ok())?.context("this is no allocation of Slurm's")?;
     // A folder has one access file for each task of the array.
     let task = allocation.array.as_ref().map_or(0, |place| place.index);
-    let file = if named.is_dir() { named.join(format!("{task}.json")) } else { named };
+    let file = if named.is_dir() { named.join(pass_file(task)) } else { named };
     let slots = option("--slots").map(|slots| slots.parse()).transpose()?.unwrap_or(0);
     let config = config(&allocation, &scratch, slots)?;
     let endpoint = Endpoint::of(&Access::read(&file)?, &file);
@@ -77,6 +77,7 @@ fn config(allocation: &Allocation, scratch: &Path, slots: u32) -> Result<WorkerC
             disk_floor_mib: 100,
             ..NodeLimits::default()
         },
+        certificates: Vec::new(),
         hook_env: std::collections::BTreeMap::new(),
         slurm_job_id: Some(allocation.job_id.clone()),
         allocation: asked_for,

@@ -24,6 +24,10 @@ fn states(shown: &Value) -> BTreeSet<String> {
 #[test]
 fn a_run_over_four_nodes_settles_every_episode_and_holds_no_node_afterwards() -> Result<()> {
     let world = World::new("four-nodes", &Options::default(), &format!("{POOL}max_workers = 4\nmax_queued = 4\n"))?;
+    // The node's program does the work; the whole one coordinates alone.
+    let script = world.longhaul(["slurm", "script"]).end()?.expect_code(0)?.stdout();
+    let node = world.place().node_program().display().to_string();
+    ensure!(script.contains(&node), "allocations do not start {node}:\n{script}");
     let solver = world.place().agent("solver");
     let tasks = ["mousepad_env/change_setting", "mtpaint_env/flip_sign", "gnumeric_env/total_expenses"];
     let mut arguments: Vec<&str> = tasks.iter().flat_map(|task| ["--task", task]).collect();

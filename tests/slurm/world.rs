@@ -393,7 +393,7 @@ impl World {
         for node in nodes {
             let mut start = self.cluster.command(Path::new("srun"));
             start.env("SLURM_CONF", self.cluster.conf()).args(["--job-name=next-worker", "--chdir=/", "--quiet"]);
-            start.arg(format!("--nodelist=node{node}")).arg(self.place.its_program());
+            start.arg(format!("--nodelist=node{node}")).arg(self.place.node_program());
             start.args(["worker", "--coordinator", &access, "--scratch", &scratch, "--settings", &self.settings]);
             let mut worker = start.stderr(Stdio::null()).spawn()?;
             let own = self.cluster.local_of(*node).join("lh");
