@@ -79,6 +79,6 @@ pub use ids::{JobId, JobRef};
 pub use partitions::{NodeGroup, NodeState, Partition};
 pub use queue::{Indices, JobState, JobView, Member, Queue};
 pub use records::Malformed;
-pub use script::{AllocationRequest, Memory, ScriptError, Shape, Template, WorkerCommand, script};
+pub use script::{AllocationRequest, Memory, ScriptError, Shape, Template, WarningSignal, WorkerCommand, script};
 pub use system::System;
 pub use token::{Owner, Token, TokenError};

@@ -65,6 +65,12 @@ impl Token {
         Self { owner, serial }
     }
 
+    /// Its number among its owner's.
+    #[must_use]
+    pub const fn serial(&self) -> u64 {
+        self.serial
+    }
+
     /// Whose it is.
     #[must_use]
     pub fn owner(&self) -> &Owner {

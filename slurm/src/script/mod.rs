@@ -26,6 +26,16 @@ pub enum Memory {
     Mib(u64),
 }
 
+/// The signal that comes before the end of an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WarningSignal {
+    /// TERM: what is done about it is the same as when somebody cancels the allocation.
+    #[default]
+    Term,
+    /// USR1: the program tells its time limit from a cancellation.
+    Usr1,
+}
+
 /// What a person sets for all allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -50,6 +60,8 @@ pub struct Template {
     /// How long before that end the worker is told, so that it can park what runs. Slurm looks
     /// every 30 s, and may be up to a minute early.
     pub warning_seconds: u16,
+    /// What it is told with.
+    pub warning_signal: WarningSignal,
     /// Whether Slurm starts an allocation again after the loss of its node or a preemption.
     pub requeue: bool,
     /// The folder for what allocations print; it must be there, on a disk that nodes share.
@@ -75,6 +87,7 @@ impl Default for Template {
             exclusive: false,
             time_limit_minutes: 60,
             warning_seconds: 120,
+            warning_signal: WarningSignal::Term,
             requeue: false,
             output_folder: PathBuf::from("/dev/null"),
             options: Vec::new(),
@@ -160,7 +173,7 @@ pub fn script(template: &Template, request: &AllocationRequest) -> Result<String
     }
     let _ = write!(
         text,
-        "\n# The shell becomes the worker: its signals are the worker's, and so is its end.\nexec {}\n",
+        "\n# The shell becomes the program: its signals are the program's, and so is its end.\nexec {}\n",
         words.join(" ")
     );
     Ok(text)
@@ -209,7 +222,11 @@ fn directives(template: &Template, request: &AllocationRequest) -> Result<Vec<St
         let at_once = at_once.map(|at_once| format!("%{at_once}")).unwrap_or_default();
         lines.push(format!("--array=0-{}{at_once}", tasks.get() - 1));
     }
-    lines.push(format!("--signal=B:TERM@{}", template.warning_seconds));
+    let signal = match template.warning_signal {
+        WarningSignal::Term => "TERM",
+        WarningSignal::Usr1 => "USR1",
+    };
+    lines.push(format!("--signal=B:{signal}@{}", template.warning_seconds));
     lines.push(if template.requeue { "--requeue" } else { "--no-requeue" }.to_owned());
     lines.push(format!("--output={}", output(template, request)?));
     // An allocation that is started again goes on in the same file.

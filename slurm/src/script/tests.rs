@@ -44,12 +44,26 @@ fn a_script_with_everything_set() {
         exclusive: true,
         time_limit_minutes: 240,
         warning_seconds: 90,
+        warning_signal: WarningSignal::Term,
         requeue: true,
         output_folder: PathBuf::from("/home/user/100%/out/"),
         options: ["--nice=100 --mail-type=FAIL", "-x node3"].map(str::to_owned).to_vec(),
         prologue: [". /etc/profile", "module load apptainer"].map(str::to_owned).to_vec(),
     };
     insta::assert_snapshot!(script(&template, &array()).unwrap());
+}
+
+#[test]
+fn a_program_that_asks_for_it_tells_its_time_limit_from_a_cancellation() {
+    let template = Template { warning_signal: WarningSignal::Usr1, ..Template::default() };
+    assert!(script(&template, &array()).unwrap().contains("\n#SBATCH --signal=B:USR1@120\n"));
+}
+
+#[test]
+fn what_it_waits_for_can_be_among_the_options() {
+    let options = vec!["--dependency=afterany:12?after:12+30".to_owned()];
+    let text = script(&Template { options, ..Template::default() }, &array()).unwrap();
+    assert!(text.contains("\n#SBATCH --dependency=afterany:12?after:12+30\n"), "{text}");
 }
 
 #[test]
