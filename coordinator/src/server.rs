@@ -52,6 +52,9 @@ const STREAM_WINDOW: u32 = 4 << 20;
 /// and how much of all streams of a connection.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
+/// How many streams a connection may have: every relayed tunnel of a worker is one.
+const CONNECTION_STREAMS: u32 = 4096;
+
 /// How a coordinator is started.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -465,6 +468,7 @@ fn builder() -> Server {
         .tcp_nodelay(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(CONNECTION_STREAMS)
 }
 
 struct Recovered {

@@ -5,6 +5,12 @@ use longhaul_core::endpoint::Protocol;
 use longhaul_gateway::{ModelCall, Surface};
 use serde_json::{Map, Value, json};
 
+/// The most characters of a vendor's reason that go into an attempt's end.
+const LONGEST_REASON: usize = 2_000;
+
+/// The most characters of a model's name.
+const LONGEST_NAME: usize = 200;
+
 /// A question.
 #[derive(Clone, Debug)]
 pub(crate) struct Question<'a> {
@@ -93,7 +99,7 @@ pub(crate) fn words(protocol: Protocol, body: &Value) -> String {
 
 /// Why the model or its vendor will not answer, if that is what the response says.
 pub(crate) fn refusal(protocol: Protocol, body: &Value) -> Option<String> {
-    let word = |pointer: &str| body.pointer(pointer).and_then(Value::as_str);
+    let word = |pointer: &str| Some(start(body.pointer(pointer)?.as_str()?, LONGEST_REASON));
     match protocol {
         Protocol::Anthropic => {
             (word("/stop_reason") == Some("refusal")).then(|| "the model refuses (stop_reason `refusal`)".to_owned())
@@ -115,7 +121,14 @@ pub(crate) fn refusal(protocol: Protocol, body: &Value) -> Option<String> {
 
 /// The model, as the vendor says that it answered.
 pub(crate) fn model_reported(body: &Value) -> Option<&str> {
-    body.get("model").or_else(|| body.get("modelVersion")).and_then(Value::as_str)
+    let model = body.get("model").or_else(|| body.get("modelVersion")).and_then(Value::as_str);
+    model.map(|model| start(model, LONGEST_NAME))
+}
+
+/// The first characters of a text: a vendor says as much as it likes.
+fn start(text: &str, characters: usize) -> &str {
+    let end = text.char_indices().nth(characters).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -170,6 +183,20 @@ mod tests {
             ),
         ] {
             assert_eq!((refusal(protocol, &body), words(protocol, &body).as_str()), (None, "w"), "{body}");
+        }
+    }
+
+    #[test]
+    fn of_what_a_vendor_says_at_length_the_start_is_kept() {
+        let long = "\u{20ac}".repeat(5 << 20);
+        for (protocol, body) in [
+            (Protocol::OpenAi, json!({"model": &long, "choices": [{"message": {"refusal": &long}}]})),
+            (Protocol::Gemini, json!({"modelVersion": &long, "promptFeedback": {"blockReason": &long}})),
+            (Protocol::Gemini, json!({"modelVersion": &long, "candidates": [{"finishReason": &long}]})),
+        ] {
+            let reason = refusal(protocol, &body).unwrap();
+            assert_eq!(reason.matches('\u{20ac}').count(), LONGEST_REASON, "{protocol}");
+            assert_eq!(model_reported(&body).unwrap().chars().count(), LONGEST_NAME, "{protocol}");
         }
     }
 }

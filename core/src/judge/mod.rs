@@ -27,9 +27,27 @@ pub use score::{
 pub use verify::{ParseVerifyError, Verify};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The file that holds a task's checklist, where the task does not name another.
 pub const CHECKLIST_FILE: &str = "vlm_checklist.json";
+
+/// The checklist that a task names: `success.spec` is a path, or has one as `checklist` or
+/// `checklist_path`, which may be in a table `vlm_checklist`. `raw` is all of its `task.json`.
+#[must_use]
+pub fn named_checklist(raw: &Value) -> Option<&str> {
+    let success = raw.get("success")?;
+    if success.get("mode")?.as_str()? != "vlm_checklist" {
+        return None;
+    }
+    let spec = success.get("spec")?;
+    let keys = ["checklist", "checklist_path"];
+    let nested = spec.get("vlm_checklist");
+    spec.as_str()
+        .or_else(|| nested?.as_str())
+        .or_else(|| keys.iter().find_map(|key| nested?.get(*key)?.as_str()))
+        .or_else(|| keys.iter().find_map(|key| spec.get(*key)?.as_str()))
+}
 
 /// What a judge says of an item, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

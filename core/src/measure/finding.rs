@@ -184,7 +184,11 @@ impl fmt::Display for Finding {
                 write!(f, "steps or dollars fall on the way, the course is not used: {}", Names(episodes))
             }
             Self::NoDollars { agent, episodes } => {
-                write!(f, "dollars of {agent} are not known (no price): {}", Names(episodes))
+                write!(
+                    f,
+                    "dollars of {agent} are not known (no price, or a network beside the gateway): {}",
+                    Names(episodes)
+                )
             }
             Self::SeveralAgents { side, agents } => {
                 write!(f, "{side} holds rows of several agents: {}", Names(agents))
@@ -196,7 +200,9 @@ impl fmt::Display for Finding {
             Self::NoCommonTask => f.write_str("there is no common task"),
             Self::NoCommonVerdict => f.write_str("there is no task on which both have a verdict"),
             Self::FewEnvs { envs } => {
-                write!(f, "only {envs} envs: intervals resample tasks, and hold for these envs alone")
+                let (envs, these) =
+                    if *envs == 1 { ("1 env".to_owned(), "this env") } else { (format!("{envs} envs"), "these envs") };
+                write!(f, "only {envs}: intervals resample tasks, and hold for {these} alone")
             }
         }
     }

@@ -103,6 +103,8 @@ struct Known {
     sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
     /// Of the agent, if it is somebody else's program.
     agent_sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
+    /// How it ends if nothing but a judge's answer is missing, and cannot be waited for.
+    undecided: Mutex<Option<AttemptEnd>>,
     peak_memory_mib: AtomicU64,
 }
 
@@ -128,23 +130,26 @@ pub(crate) async fn run(attempt: Attempt) {
         notes.node_cpu_millis = attempt.shared.node.capacity().cpu_millis;
     });
     let scratch = attempt.shared.attempts.join(attempt.name());
-    let end = tokio::select! {
-        reason = attempt.control.stopped() => stopped(reason),
-        result = phases(&attempt, &known, &scratch) => match result {
-            Ok(end) => Some(end),
-            Err(Ending::Fault(fault)) => Some(AttemptEnd::Fault(excused(fault, &attempt.shared).await)),
-            Err(Ending::Stopped(reason)) => stopped(reason),
-        },
+    let ended = tokio::select! {
+        reason = attempt.control.stopped() => Err(Ending::Stopped(reason)),
+        result = phases(&attempt, &known, &scratch) => result,
+    };
+    let preempted = matches!(ended, Err(Ending::Stopped(StopReason::Preempted)));
+    let end = match ended {
+        Ok(end) => Some(end),
+        Err(Ending::Fault(fault)) => Some(AttemptEnd::Fault(excused(fault, &attempt.shared).await)),
+        Err(Ending::Stopped(reason)) => stopped(reason, &known),
     };
     let end = end.filter(|end| !matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted));
+    let hurry = preempted || end.is_none();
     // Nothing is spent any more from here on, and all that was spent is known.
-    let Closed { purses, calls, judging, warnings } = model::close_account(&attempt, end.is_none()).await;
+    let Closed { purses, calls, judging, warnings } = model::close_account(&attempt, hurry).await;
     known.note(|notes| {
         notes.calls = calls;
         notes.judging = judging;
         notes.warnings.extend(warnings);
     });
-    if end.is_none() {
+    if hurry {
         // The grace may be short: what was recorded goes out before the sandbox is cleaned up.
         finish(&attempt, &known, end, &purses);
         release(&known, &scratch, &attempt.shared).await;
@@ -166,16 +171,18 @@ impl From<Fault> for Ending {
     }
 }
 
-fn stopped(reason: StopReason) -> Option<AttemptEnd> {
+fn stopped(reason: StopReason, known: &Known) -> Option<AttemptEnd> {
+    let undecided = || known.undecided.lock().unwrap_or_else(PoisonError::into_inner).take();
     match reason {
         StopReason::Cancelled => Some(AttemptEnd::Cancelled),
         // The lease goes back with all others of the worker, and the coordinator says how it
         // ended; an end of its own would only be answered with another lease.
-        StopReason::Stale | StopReason::Preempted => None,
-        StopReason::Parked => Some(AttemptEnd::Fault(fault(
-            FaultClass::WorkerLost,
-            "the worker was cut off from the coordinator for too long".to_owned(),
-        ))),
+        StopReason::Stale => None,
+        StopReason::Preempted => undecided(),
+        StopReason::Parked => undecided().or_else(|| {
+            let message = "the worker was cut off from the coordinator for too long";
+            Some(AttemptEnd::Fault(fault(FaultClass::WorkerLost, message.to_owned())))
+        }),
     }
 }
 
@@ -248,6 +255,7 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
         Scored::Ended(end) => return Ok(end),
         Scored::ToJudge(case) => case,
     };
+    *known.undecided.lock().unwrap_or_else(PoisonError::into_inner) = Some(case.undecided());
     // A judge needs the pictures alone, and may have to be waited for.
     for sandbox in known.take_sandboxes() {
         stop(sandbox.as_ref()).await;
@@ -579,10 +587,24 @@ mod tests {
 
     #[test]
     fn only_what_is_nobody_elses_to_say_is_an_end() {
-        assert_eq!(stopped(StopReason::Stale), None);
-        assert_eq!(stopped(StopReason::Preempted), None);
-        assert_eq!(stopped(StopReason::Cancelled), Some(AttemptEnd::Cancelled));
-        let parked = stopped(StopReason::Parked);
+        let known = Known::default();
+        assert_eq!(stopped(StopReason::Stale, &known), None);
+        assert_eq!(stopped(StopReason::Preempted, &known), None);
+        assert_eq!(stopped(StopReason::Cancelled, &known), Some(AttemptEnd::Cancelled));
+        let parked = stopped(StopReason::Parked, &known);
         assert!(matches!(parked, Some(AttemptEnd::Fault(fault)) if fault.class == FaultClass::WorkerLost));
+    }
+
+    #[test]
+    fn an_attempt_that_waits_for_its_judge_alone_is_not_begun_again() {
+        let unjudged = || crate::judge::end(EndedBy::Agent, None, Err("no answer yet".to_owned()));
+        let told = |reason| {
+            let known = Known { undecided: Mutex::new(Some(unjudged())), ..Known::default() };
+            stopped(reason, &known)
+        };
+        assert_eq!(told(StopReason::Preempted), Some(unjudged()));
+        assert_eq!(told(StopReason::Parked), Some(unjudged()));
+        assert_eq!(told(StopReason::Cancelled), Some(AttemptEnd::Cancelled));
+        assert_eq!(told(StopReason::Stale), None);
     }
 }

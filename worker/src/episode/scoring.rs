@@ -125,6 +125,15 @@ impl Inside<'_> {
     }
 }
 
+impl ToJudge {
+    /// The end of the attempt where its worker has to stop before the judge has answered: what the
+    /// agent did stays done, and is not paid for again.
+    pub(super) fn undecided(&self) -> AttemptEnd {
+        let reason = "the worker had to stop before the judge answered".to_owned();
+        end(self.ended_by, self.program.clone(), Err(reason))
+    }
+}
+
 fn to_judge(acted: Acted, program: Option<Program>, checklist: &str) -> Scored {
     let Acted { ended_by, recorder, access, start, .. } = acted;
     let checklist = checklist.to_owned();

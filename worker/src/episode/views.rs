@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use longhaul_core::judge::named_checklist;
 use longhaul_core::outcome::Fault;
 use longhaul_core::plan::{EnvPlan, Scoring, TaskPlan};
 
@@ -21,14 +22,15 @@ fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
         Scoring::Both { file, checklist, .. } => (Some(file.as_str()), Some(checklist.as_str())),
         Scoring::None { .. } => (None, None),
     };
-    // The task's program is none of the agent's business also where something else decides.
+    // Its program and its checklist are none of the agent's business also where something else decides.
     let named = ["program", "target"].iter().find_map(|key| task.spec.pointer("/success/spec")?.get(*key)?.as_str());
     let named = named.map(|program| program.split("::").next().unwrap_or_default());
     // As the specs write paths: `./check.py` is `check.py`.
     let plain = |file: &str| -> PathBuf {
         Path::new(file).components().filter(|part| matches!(part, Component::Normal(_))).collect()
     };
-    let hidden = HIDDEN.into_iter().chain(program).chain(checklist).chain(named).map(plain);
+    let hidden =
+        HIDDEN.into_iter().chain(program).chain(checklist).chain(named).chain(named_checklist(&task.spec)).map(plain);
     hidden.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
@@ -100,7 +102,19 @@ mod tests {
         }
         let both =
             Scoring::Both { file: "other.py".to_owned(), function: "f".to_owned(), checklist: "list.json".to_owned() };
-        let hidden = super::hidden(&TaskPlan { scoring: both, ..task });
+        let hidden = super::hidden(&TaskPlan { scoring: both, ..task.clone() });
         assert!(hidden.contains(&PathBuf::from("other.py")) && hidden.contains(&PathBuf::from("list.json")));
+        // Also where no judge looks at it.
+        let mode = "vlm_checklist";
+        for scoring in [
+            Scoring::None { reason: "no judge".to_owned() },
+            Scoring::Program { file: "check.py".to_owned(), function: "verify".to_owned() },
+        ] {
+            for spec in [json!("judge/mine.json"), json!({"vlm_checklist": {"checklist_path": "./judge/mine.json"}})] {
+                let spec = json!({"success": {"mode": mode, "spec": spec}});
+                let hidden = super::hidden(&TaskPlan { scoring: scoring.clone(), spec, ..task.clone() });
+                assert!(hidden.contains(&PathBuf::from("judge/mine.json")), "{hidden:?}");
+            }
+        }
     }
 }

@@ -124,6 +124,8 @@ fn file_facts(tree: &Tree, scoring: &Scoring) -> FileFacts {
         Scoring::Both { file, checklist, .. } => (Some(file.as_str()), checklist.as_str()),
         Scoring::None { .. } => (None, CHECKLIST_FILE),
     };
+    // As specs write them: `./check.py` is `check.py`.
+    let (program, checklist) = (program.map(plain), plain(checklist));
     let (mut verifier, mut judged_by) = (None, None);
     let mut rest = DigestBuilder::new("longhaul-scripts-1");
     for entry in &tree.entries {
@@ -139,6 +141,10 @@ fn file_facts(tree: &Tree, scoring: &Scoring) -> FileFacts {
         }
     }
     FileFacts { verifier, checklist: judged_by, scripts: rest.finish() }
+}
+
+fn plain(name: &str) -> &str {
+    name.trim_start_matches("./")
 }
 
 /// The digest of a file: its own where it is in one piece, else one over its pieces.
@@ -170,7 +176,7 @@ mod tests {
 
     #[test]
     fn an_edited_file_changes_the_digest_of_what_it_is_for_and_no_other() {
-        let scoring = Scoring::Program { file: "verifier.py".to_owned(), function: "verify".to_owned() };
+        let scoring = Scoring::Program { file: "./verifier.py".to_owned(), function: "verify".to_owned() };
         let facts = |setup, verifier, checklist| {
             let files =
                 [("setup.sh", setup), ("task.json", "{}"), ("verifier.py", verifier), (CHECKLIST_FILE, checklist)];

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::agent::AgentPlan;
+use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::call::{CallRecord, Certainty, PurseKind};
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::judge::{ItemResult, Mark};
 use longhaul_core::measure::{Aspect, AssertionRow, Progress, RoundKind, RoundRow, Row, State};
 use longhaul_core::money::Money;
-use longhaul_core::outcome::Settlement;
+use longhaul_core::outcome::{EndedBy, Settlement};
 use longhaul_core::price::Usage;
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Millis;
@@ -54,7 +55,7 @@ pub(super) fn measure<T: Trajectories>(
         agent: episode.agent.clone(),
         sample: episode.sample,
         state,
-        caps: frozen.episode.as_ref().map(|episode| episode.budget),
+        caps: caps(episode.settlement.as_ref(), &frozen, spent.dollars),
         steps: u32::try_from(steps.iter().filter(|step| step.answer.is_some()).count()).unwrap_or(u32::MAX),
         actions: actions(&steps),
         tokens: spent.tokens,
@@ -93,6 +94,37 @@ fn state(settlement: Option<&Settlement>) -> (State, String) {
         Some(Settlement::Cancelled) => (State::Cancelled, String::new()),
         Some(Settlement::Faulted(fault)) => (State::Faulted { class: fault.class }, fault.message.clone()),
         Some(Settlement::NotStarted { reason }) => (State::NotStarted, reason.clone()),
+    }
+}
+
+/// What it might use. No dollars where money ended it and its own cap had room for the dearest
+/// call: then it was the run's money or the agent's.
+fn caps(settlement: Option<&Settlement>, frozen: &Frozen, spent: Option<Money>) -> Option<EpisodeBudget> {
+    let mut caps = frozen.episode.as_ref()?.budget;
+    let by_money = matches!(settlement, Some(Settlement::Verdict(verdict)) if verdict.ended_by == EndedBy::Budget);
+    if by_money
+        && let (Some(cap), Some(spent), Some(call)) = (caps.max_cost, spent, dearest(frozen))
+        && spent.saturating_add(call) <= cap
+    {
+        caps.max_cost = None;
+    }
+    Some(caps)
+}
+
+/// The most that one call of the episode can cost, if that is bounded: a full context, and as much
+/// output as is asked for.
+fn dearest(frozen: &Frozen) -> Option<Money> {
+    let (episode, gateway) = (frozen.episode.as_ref()?, frozen.gateway.as_ref()?);
+    let AgentPlan::Model(agent) = &episode.agent else { return None };
+    let bound = |endpoint: &str, model: &str, output: u32| {
+        let endpoint = gateway.endpoint(endpoint)?;
+        let price = gateway.price(&endpoint.vendor, model)?;
+        Some(price.bound(price.context, u64::from(output), endpoint.call_limit))
+    };
+    let own = bound(&agent.endpoint, &agent.model, agent.max_output)?;
+    match &episode.audit {
+        Some(audit) => Some(own.max(bound(&audit.endpoint, &audit.model, audit.max_output)?)),
+        None => Some(own),
     }
 }
 
@@ -144,11 +176,10 @@ impl Spent {
         let sides = |purse| calls.iter().filter(move |call| call.purpose.purse() == purse);
         let agent: Vec<&CallRecord> = sides(PurseKind::Episode).collect();
         let judge: Vec<&CallRecord> = sides(PurseKind::Judge).collect();
-        // Without calls it is known to have cost nothing only if it has no model, or has one
-        // whose every call passes the gateway.
+        // Its calls are all that it cost only if it has no way to a model but the gateway.
         let known = match frozen.episode.as_ref().map(|episode| &episode.agent) {
             Some(AgentPlan::Scripted { .. } | AgentPlan::Idle | AgentPlan::Model(_)) => true,
-            Some(AgentPlan::External(external)) => !external.endpoints.is_empty(),
+            Some(AgentPlan::External(external)) => !external.net,
             None => !agent.is_empty(),
         };
         let usage = || agent.iter().filter_map(|call| call.usage).fold(Usage::default(), |sum, usage| sum.plus(&usage));
@@ -219,10 +250,12 @@ mod tests {
     use std::sync::Arc;
 
     use longhaul_core::agent::Answer;
+    use longhaul_core::budget::StallPolicy;
     use longhaul_core::call::Purpose;
     use longhaul_core::digest::Digest;
     use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
-    use longhaul_core::outcome::{EndedBy, FaultClass, Verdict};
+    use longhaul_core::outcome::{FaultClass, Verdict};
+    use longhaul_core::plan::EpisodePlan;
     use longhaul_core::price::{ImageRule, ModelPrice, Rate};
     use longhaul_core::step::{Screenshot, StepTiming};
     use longhaul_core::time::Timestamp;
@@ -352,6 +385,63 @@ mod tests {
         assert_eq!(Spent::of(&free, &frozen(false)).dollars, None, "a model without a price did not cost nothing");
         assert_eq!(Spent::of(&free, &frozen(true)).dollars, Some(Money::ZERO));
         assert_eq!(Spent::of(&[], &Frozen::default()).dollars, None, "nothing is known of it");
+    }
+
+    fn frozen(agent: AgentPlan, max_cost: u64) -> Frozen {
+        let budget =
+            EpisodeBudget { max_cost: Some(Money::from_dollars(max_cost)), ..EpisodeBudget::of(500, Millis(1)) };
+        let episode = EpisodePlan {
+            task: Digest::of(b"task"),
+            agent,
+            sample: 0,
+            budget,
+            seed: 0,
+            gateway: None,
+            audit: None,
+            stall: StallPolicy::default(),
+            judge: None,
+        };
+        let mut plan = gateway(true);
+        // A call of at most an hour, for two dollars.
+        plan.prices[0].rate = Rate::Time { hour: Money::from_dollars(2) };
+        plan.endpoints[0].call_limit = Millis(3_600_000);
+        Frozen { episode: Some(episode), gateway: Some(Arc::new(plan)), ..Frozen::default() }
+    }
+
+    #[test]
+    fn what_a_program_calls_beside_the_gateway_is_not_known_to_have_cost_nothing() {
+        let external = |net| {
+            let plan = json!({"command": ["agent"], "endpoints": [], "answer_limit": 1, "net": net});
+            frozen(AgentPlan::External(serde_json::from_value(plan).unwrap()), 5)
+        };
+        let audit = [call(1, 5, Purpose::Audit)];
+        assert_eq!(Spent::of(&audit, &external(false)).dollars, Some(Money::from_nanos(5)));
+        assert_eq!(Spent::of(&[], &external(false)).dollars, Some(Money::ZERO));
+        let beside = Spent::of(&audit, &external(true));
+        assert_eq!((beside.dollars, beside.tokens), (None, None));
+    }
+
+    #[test]
+    fn a_cap_with_room_for_another_call_is_not_what_ended_an_episode() {
+        let plan = json!({
+            "harness": "tools", "endpoint": "vendor", "model": "model", "max_output": 1, "keep_images": 1,
+        });
+        let frozen = frozen(AgentPlan::Model(serde_json::from_value(plan).unwrap()), 5);
+        let cap = |ended_by, dollars| {
+            let verdict = Verdict {
+                passed: false,
+                score: 0.0,
+                feedback: String::new(),
+                details: Value::Null,
+                ended_by,
+                parts: None,
+            };
+            let spent = Some(Money::from_dollars(dollars));
+            caps(Some(&Settlement::Verdict(verdict)), &frozen, spent).unwrap().max_cost
+        };
+        assert_eq!(cap(EndedBy::Budget, 3), None, "the run's money ended it");
+        assert_eq!(cap(EndedBy::Budget, 4), Some(Money::from_dollars(5)));
+        assert_eq!(cap(EndedBy::Steps, 3), Some(Money::from_dollars(5)));
     }
 
     #[test]

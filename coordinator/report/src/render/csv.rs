@@ -9,7 +9,8 @@ use crate::findings::{Findings, SideFound};
 /// A column: its head, and what of a side stands in it.
 type Column = (&'static str, fn(&SideFound) -> String);
 
-/// The columns. Shares are from 0 to 1; empty is not known.
+/// The columns. Shares are from 0 to 1; empty is not known. What judging cost is empty also where
+/// it came to nothing: a side does not say which.
 const COLUMNS: [Column; 31] = [
     ("label", |side| text(&side.label)),
     ("agent", |side| text(&side.agent)),
@@ -35,7 +36,7 @@ const COLUMNS: [Column; 31] = [
     ("dollars", |side| money(Some(side.measures.amounts.dollars.total).filter(|_| priced(side)))),
     ("dollars_per_episode", |side| money(side.measures.amounts.dollars.per_episode)),
     ("dollars_per_success", |side| money(side.measures.amounts.dollars.per_success)),
-    ("judge_dollars", |side| money(Some(side.measures.amounts.judge_dollars))),
+    ("judge_dollars", |side| money(Some(side.measures.amounts.judge_dollars).filter(|paid| !paid.is_zero()))),
     ("steps_per_episode", |side| number(side.measures.amounts.steps.per_episode)),
     ("steps_per_success", |side| number(side.measures.amounts.steps.per_success)),
     ("tokens_per_episode", |side| number(side.measures.amounts.tokens.per_episode)),

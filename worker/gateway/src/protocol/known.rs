@@ -11,7 +11,7 @@ use super::{Reader, is_nothing};
 /// Of OpenAI's chat completions; and of the servers that speak them, whose own fields follow. Not
 /// there on purpose: `models` and `route` (another model's prices), `plugins`, `search_parameters`
 /// (paid apart), `chat_template` and `mm_processor_kwargs` (they say how long a prompt is),
-/// `thinking_budget` (output beyond the limit).
+/// `thinking_budget` and `enable_thinking` (what is thought may be output beyond the limit).
 pub(super) const CHAT: &[&str] = &[
     "messages",
     "model",

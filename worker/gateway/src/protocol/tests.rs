@@ -173,6 +173,7 @@ fn a_field_that_nobody_here_knows_is_refused_under_a_cap_unless_it_says_nothing(
         (Surface::ChatCompletions, json!({ "models": ["dearer"] })),
         (Surface::ChatCompletions, json!({ "chat_template": "{{ 'x' * 100000 }}" })),
         (Surface::ChatCompletions, json!({ "new_switch": 0 })),
+        (Surface::ChatCompletions, json!({ "enable_thinking": true })),
         (Surface::Responses, json!({ "context_management": [{ "type": "compaction" }] })),
         (Surface::Responses, json!({ "new_switch": true })),
         (Surface::Messages, json!({ "new_switch": "on" })),
@@ -188,7 +189,7 @@ fn a_field_that_nobody_here_knows_is_refused_under_a_cap_unless_it_says_nothing(
     for (surface, body) in [
         (
             Surface::ChatCompletions,
-            json!({ "new_switch": null, "other": false, "third": [], "temperature": 0.5, "top_k": 3,
+            json!({ "new_switch": null, "enable_thinking": false, "third": [], "temperature": 0.5, "top_k": 3,
             "reasoning_effort": "low", "chat_template_kwargs": { "enable_thinking": false }, "web_search_options": null }),
         ),
         (Surface::Responses, json!({ "reasoning": { "effort": "high" }, "truncation": "auto", "conversation": null })),

@@ -126,10 +126,22 @@ impl Standin {
 
     /// Starts one at an address.
     pub(crate) async fn at(address: SocketAddr) -> Self {
-        let socket = tokio::net::TcpSocket::new_v4().unwrap();
-        socket.set_reuseaddr(true).unwrap();
-        socket.bind(address).unwrap();
-        let listener = socket.listen(1024).unwrap();
+        let open = || -> std::io::Result<TcpListener> {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            socket.listen(1024)
+        };
+        // One that was here a moment ago may not be gone yet.
+        let mut tries = 0;
+        let listener = loop {
+            match open() {
+                Ok(listener) => break listener,
+                Err(error) => assert!(tries < 300, "{address}: {error}"),
+            }
+            tries += 1;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State::default()));
         let task = tokio::spawn(accept(listener, Arc::clone(&state)));

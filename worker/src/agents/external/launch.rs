@@ -205,10 +205,11 @@ impl External {
             self.end().await;
         }
         let output = self.ended.borrow().clone().map(|ended| ended.output).unwrap_or_default();
+        let line = if output.is_empty() { "" } else { "\n" };
         if by_itself {
             output
         } else {
-            format!("{output}\nthe agent went on after the end of its episode, and was ended")
+            format!("{output}{line}the agent went on after the end of its episode, and was ended")
         }
     }
 
@@ -420,11 +421,11 @@ fn environment(
 fn beside_the_gateway(network: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     const LOOPBACK: &str = "127.0.0.1,localhost";
     let mut env = network.clone();
-    for name in ["NO_PROXY", "no_proxy"] {
-        let direct = env.entry(name.to_owned()).or_default();
-        let comma = if direct.is_empty() { "" } else { "," };
-        direct.push_str(comma);
-        direct.push_str(LOOPBACK);
+    for (name, other) in [("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")] {
+        // Programs read one of them, and which of them differs.
+        let direct = network.get(name).or_else(|| network.get(other)).filter(|direct| !direct.is_empty());
+        let direct = direct.map_or_else(|| LOOPBACK.to_owned(), |direct| format!("{direct},{LOOPBACK}"));
+        env.insert(name.to_owned(), direct);
     }
     env
 }

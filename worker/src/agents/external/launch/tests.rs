@@ -57,5 +57,8 @@ fn a_proxy_is_told_to_whoever_has_a_network_and_stands_before_no_gateway() {
     assert!(!env.contains_key("HTTPS_PROXY") && !env.contains_key("NO_PROXY"), "{env:?}");
     let env = environment(&ExternalAgent { net: true, ..agent() }, &[], "", &network);
     assert_eq!(env["HTTPS_PROXY"], "http://proxy:3128");
-    assert_eq!((&*env["NO_PROXY"], &*env["no_proxy"]), (".cluster,127.0.0.1,localhost", "127.0.0.1,localhost"));
+    let direct = ".cluster,127.0.0.1,localhost";
+    assert_eq!((&*env["NO_PROXY"], &*env["no_proxy"]), (direct, direct), "one stands for both");
+    let bare = environment(&ExternalAgent { net: true, ..agent() }, &[], "", &BTreeMap::new());
+    assert_eq!((&*bare["NO_PROXY"], &*bare["no_proxy"]), ("127.0.0.1,localhost", "127.0.0.1,localhost"));
 }
