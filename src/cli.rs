@@ -173,8 +173,8 @@ pub struct ShowArgs {
     #[arg(long, group = "part")]
     pub calls: bool,
     /// What the episode's verdict rests on: digests of task, env, verifier and layers, settings,
-    /// prices, versions.
-    #[arg(long, group = "part")]
+    /// prices, versions. Of the attempt that settled it.
+    #[arg(long, group = "part", conflicts_with = "attempt")]
     pub provenance: bool,
     /// The body of a model call's request, byte by byte as it was sent.
     #[arg(long, value_name = "CALL", group = "part")]

@@ -180,9 +180,25 @@ pub enum CliError {
         /// Of which run.
         run: String,
     },
+    /// Trajectories could not be judged again.
+    #[error("{failed} of {episodes} episodes could not be judged")]
+    NotJudged {
+        /// How many could not.
+        failed: usize,
+        /// Of how many that were left to be judged.
+        episodes: usize,
+    },
     /// A coordinator gets no allocation of its own.
     #[error("the coordinator's own allocation cannot be asked for")]
     OwnAllocation(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A second coordinator over one store.
+    #[error("{} is served from an allocation (job {})", store.display(), crate::output::escape_line(job))]
+    Served {
+        /// The store.
+        store: PathBuf,
+        /// Slurm's id of the coordinator's job.
+        job: String,
+    },
     /// The allocation of a coordinator is over, and it never answered.
     #[error("the coordinator's allocation ended before it answered")]
     NotServed {
@@ -214,6 +230,7 @@ impl Explained for CliError {
             Self::Measure(error) => crate::sides::exit(error),
             Self::Store(_)
             | Self::StoreInUse(_)
+            | Self::Served { .. }
             | Self::StoreUnsound { .. }
             | Self::View(_)
             | Self::Record { .. }
@@ -238,7 +255,7 @@ impl Explained for CliError {
                 | StartError::Snapshot { .. }
                 | StartError::SnapshotFormat { .. } => Exit::Store,
             },
-            Self::Faulted { .. } => Exit::Faulted,
+            Self::Faulted { .. } | Self::NotJudged { .. } => Exit::Faulted,
             Self::Interrupted => Exit::Interrupted,
             Self::Output(_) | Self::WorkerEnded { .. } | Self::LayersNotBuilt { .. } => Exit::Unexpected,
         }
@@ -285,6 +302,12 @@ impl Explained for CliError {
             Self::OwnAllocation(_) => {
                 Some("mend the table `[slurm.coordinator]` in the settings; see docs/slurm.md".to_owned())
             }
+            Self::Served { store, .. } => Some(format!(
+                "use its coordinator with --coordinator {}; if that is known to be dead, start it again with `serve \
+                 --slurm --as-allocation`, or remove {}",
+                store.join("access/access.json").display(),
+                store.join("coordinator.json").display()
+            )),
             Self::NotServed { logs } => {
                 Some(format!("the newest file in {} says why; start it again when that is mended", logs.display()))
             }
@@ -292,6 +315,7 @@ impl Explained for CliError {
                 Some("`longhaul status` lists the runs; `latest` is the last one submitted".to_owned())
             }
             Self::NoSuchPart { have, .. } if !have.is_empty() => Some(format!("it has {}", have.join(", "))),
+            Self::NotJudged { .. } => Some("each says why; the same command again tries them once more".to_owned()),
             Self::Machine(_) => Some(ASK_THE_DOCTOR.to_owned()),
             Self::LayersFrom { .. } => Some(
                 "bring them with `longhaul layers export --run` there and `longhaul layers import` here; without \

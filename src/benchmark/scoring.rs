@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use longhaul_core::judge::{CHECKLIST_FILE, Rubric, Verify};
+use longhaul_core::judge::{CHECKLIST_FILE, Rubric, Verify, named_checklist};
 use longhaul_core::plan::Scoring;
 use longhaul_core::spec::{Success, TaskSpec};
-use serde_json::Value;
 
 use super::check;
 
@@ -70,7 +69,7 @@ impl NoChecklist {
 
 /// The file of a task's checklist, if it can be judged by.
 fn checklist(task: &TaskSpec, dir: &Path) -> Result<String, NoChecklist> {
-    let file = named(&task.raw).unwrap_or(CHECKLIST_FILE);
+    let file = named_checklist(&task.raw).unwrap_or(CHECKLIST_FILE);
     let refuse = |reason: String| NoChecklist { reason: format!("{file}: {reason}"), refused: true };
     let inside = !file.starts_with('/') && file.split('/').all(|part| !part.is_empty() && part != "..");
     if !inside {
@@ -84,20 +83,4 @@ fn checklist(task: &TaskSpec, dir: &Path) -> Result<String, NoChecklist> {
         Err(error) => return Err(refuse(error.to_string())),
     };
     Rubric::parse(&bytes).map(|_| file.to_owned()).map_err(|error| refuse(error.to_string()))
-}
-
-/// The checklist that a task names: `success.spec` is a path, or has one as `checklist` or
-/// `checklist_path`, which may be in a table `vlm_checklist`.
-fn named(raw: &Value) -> Option<&str> {
-    let success = raw.get("success")?;
-    if success.get("mode")?.as_str()? != "vlm_checklist" {
-        return None;
-    }
-    let spec = success.get("spec")?;
-    let keys = ["checklist", "checklist_path"];
-    let nested = spec.get("vlm_checklist");
-    spec.as_str()
-        .or_else(|| nested?.as_str())
-        .or_else(|| keys.iter().find_map(|key| nested?.get(*key)?.as_str()))
-        .or_else(|| keys.iter().find_map(|key| spec.get(*key)?.as_str()))
 }

@@ -1,6 +1,7 @@
 //! `longhaul report`: runs as a page, a document or a table, for people who do not run Longhaul.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -125,12 +126,32 @@ async fn screens(sides: &Sides, most: usize, settings: &Settings) -> Result<BTre
     Ok(found)
 }
 
-/// Whole or not at all: who looks at it never sees half a page.
+/// Whole or not at all: who looks at it never sees half a page. It may be read by whom the umask
+/// lets, as any file that is written, though temporary ones are private.
 fn write(path: &Path, text: &str) -> Result<(), CliError> {
     let failed = |source| CliError::File { path: path.to_owned(), doing: "written", source };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    let mut file = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(failed)?;
     std::io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)?;
     file.persist(path).map_err(|error| failed(error.error))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_as_readable_as_any_file() {
+        let root = tempfile::tempdir().unwrap();
+        let (report, other) = (root.path().join("report.html"), root.path().join("other"));
+        write(&report, "page").unwrap();
+        std::fs::write(&other, "file").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&report), mode(&other));
+        assert_eq!(std::fs::read_to_string(&report).unwrap(), "page");
+    }
 }

@@ -58,6 +58,7 @@ pub async fn serve(args: ServeArgs, settings: &Settings, file: Option<&std::path
     let listen = args.listen.map(|address| Listen { address, host: args.host.clone().unwrap_or_else(hostname) });
     let listen = listen.or_else(|| args.slurm.then(|| slurm::listen(settings)));
     let mut config = config(args.store.as_deref(), listen, settings)?;
+    generations::refuse_served(&config.store, slurm::limits(settings)).await?;
     if args.slurm {
         config.slurm = Some(slurm::config(&config.store, &args.place, settings, file)?);
         config.engine = slurm::engine_settings(config.engine, settings);
@@ -107,6 +108,7 @@ pub(crate) async fn ordered<T>(
         Source::Stored(reader) => {
             let config = config(Some(reader.path()), None, settings)?;
             drop(reader);
+            generations::refuse_served(&config.store, slurm::limits(settings)).await?;
             let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
             let answer = match Client::open(coordinator.local_access()).await {
                 Ok(client) => order(&client).await,

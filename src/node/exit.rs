@@ -18,7 +18,8 @@ pub enum Exit {
     Store,
     /// The coordinator cannot be reached, or refuses.
     Coordinator,
-    /// The run ended, and episodes of it are faulted (only with `--fail-on-fault`).
+    /// The run ended, and episodes of it are faulted (only with `--fail-on-fault`), or could not
+    /// be judged again.
     Faulted,
     /// A signal stopped it.
     Interrupted,
@@ -52,7 +53,7 @@ Exit codes:
   4    this machine lacks something: Apptainer, user ids, disk (see `longhaul doctor`)
   5    the store is locked, of an unknown format, or damaged
   6    the coordinator cannot be reached, or refuses
-  7    episodes of the run are faulted (only with --fail-on-fault)
+  7    episodes of the run are faulted (only with --fail-on-fault), or could not be judged again
   130  interrupted";
 
 #[cfg(test)]

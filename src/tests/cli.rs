@@ -420,6 +420,13 @@ fn a_store_is_checked_and_copied_and_damage_is_code_5() {
 }
 
 #[test]
+fn what_a_verdict_rests_on_is_of_one_attempt_and_no_other_can_be_asked_for() {
+    let ran = Home::new().run(&["show", "latest/0", "--provenance", "--attempt", "1"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--attempt"), "{}", ran.stderr);
+}
+
+#[test]
 fn layers_are_carried_only_as_whole_files_of_layers() {
     let home = Home::new();
     assert_eq!(home.run(&["layers", "export", "-o", "x"]).code, Some(2), "a benchmark or a run");

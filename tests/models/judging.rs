@@ -44,7 +44,8 @@ fn a_judge_decides_by_the_checklist_and_the_agents_sandbox_has_no_word_of_it() -
     // The hook itself is there, and must not find its own words.
     let (first, rest) = secret.split_at_checked(1).context("nothing is privileged")?;
     let search = format!(
-        "\necho \"checklists: $(find / -xdev -name '*checklist*' -not -path '/proc/*' -not -path '/usr/*' | wc -l)\"\n\
+        "\necho \"checklists: $(find / /workspace /workspace/*/ -xdev \
+         -name '*checklist*' -not -path '/proc/*' -not -path '/usr/*' | wc -l)\"\n\
          echo \"privileged: $(grep -rls '[{first}]{rest}' /workspace /home /tmp /root | wc -l)\"\n\
          echo \"of the task: $(grep -rls 'flip_sign' /workspace | wc -l)\"\n"
     );

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use longhaul_tests::command::wait_for;
 use longhaul_tests::place::Place;
 use serde_json::Value;
 
@@ -19,6 +20,10 @@ fn a_vendor_that_is_away_for_a_while_costs_an_episode_neither_an_attempt_nor_its
     let agent = "--agent=gpt=openai-computer@gpt:model-a?max_output=300";
     let mut running = run(&place, &settings, &["--task", "mtpaint_env/flip_sign", "--budget", "1", agent]).start()?;
     vendor.wait_for_calls(2, &mut running)?;
+    // An answer that is on its way would be lost, and be paid as what is not known.
+    wait_for("the end of its answers", Duration::from_secs(60), || {
+        Ok((vendor.state(|state| state.in_flight)? == 0).then_some(()))
+    })?;
     let left = vendor.close()?;
     // Longer than the retries of one call, so that the endpoint is held for down.
     thread::sleep(Duration::from_secs(12));

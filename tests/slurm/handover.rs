@@ -24,7 +24,11 @@ idle = \"20s\"
 ";
 
 /// The longest that anything is waited for.
-const LIMIT: Duration = Duration::from_secs(420);
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// The steps of an episode, a second each: what it takes until sixteen act at one time over two allocations, and
+/// more.
+const LONG: usize = 120;
 
 fn world(test: &str) -> Result<World> {
     let worker = Some(PathBuf::from(env!("CARGO_BIN_EXE_longhaul-noop-worker")));
@@ -94,7 +98,8 @@ fn coordinators_follow_one_another_and_no_episode_notices() -> Result<()> {
     const EPISODES: usize = 32;
     let world = world("handover")?;
     serve(&world)?;
-    submit(&world, EPISODES, 90)?;
+    // Two turns of the slots, so long that the third coordinator begins before the end of the second.
+    submit(&world, EPISODES, 180)?;
     let store = world.place().store().display().to_string();
     let watching = world.longhaul(["watch", "latest", "--store", &store]).start()?;
     let mut generations = BTreeSet::new();
@@ -124,7 +129,7 @@ fn a_coordinator_that_is_cancelled_ends_everything_in_order_and_goes_on_when_ask
     const EPISODES: usize = 16;
     let world = world("cancelled")?;
     serve(&world)?;
-    submit(&world, EPISODES, 20)?;
+    submit(&world, EPISODES, LONG)?;
     wait_acting(&world, EPISODES)?;
     let jobs = world.jobs()?;
     let running = jobs.iter().find(|job| job.contains("longhaul.serve-") && job.ends_with("RUNNING"));
@@ -150,7 +155,7 @@ fn a_coordinator_whose_node_loses_power_is_followed_by_the_next_one() -> Result<
     let job = first["job"].as_str().context("no job")?;
     let node = world.cluster().admin(["squeue", "--noheader", "--format=%N", "--jobs", job])?;
     let node = number(node.trim())?;
-    submit(&world, EPISODES, 40)?;
+    submit(&world, EPISODES, LONG)?;
     wait_acting(&world, EPISODES)?;
     world.cluster().node("node-off", node)?;
     wait_settled(&world, u64::try_from(EPISODES)?, || Ok(()))?;

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::Digest;
 use longhaul_slurm::{
-    AllocationRequest, Client, JobView, Limits, Memory, Owner, ScriptError, Shape, System, Template, Token,
+    AllocationRequest, Client, JobState, JobView, Limits, Memory, Owner, ScriptError, Shape, System, Template, Token,
     WarningSignal, Which, WorkerCommand, script,
 };
 
-use super::record::Job;
+use super::record::{Job, Record, Turn};
 use crate::bases;
 use crate::cli::LayerPlaceArgs;
 use crate::commands::slurm;
 use crate::error::CliError;
 use crate::machine::THIS_PROGRAM;
+use crate::output;
 use crate::places::{self, absolute};
 use crate::settings::Settings;
 
@@ -186,6 +187,21 @@ impl Jobs {
         Ok(queue.owned_by(&self.wanted.owner).filter(|job| !job.state.is_ended()).cloned().collect())
     }
 
+    /// What they are to each other; none if Slurm does not answer.
+    pub(crate) async fn turns(&self) -> Option<Vec<Turn>> {
+        let turn = |job: JobView| {
+            let generation = self.generation(&job)?;
+            Some(Turn { generation, job: job.raw_id.0, ending: job.state == JobState::Completing })
+        };
+        match self.all().await {
+            Ok(all) => Some(all.into_iter().filter_map(turn).collect()),
+            Err(error) => {
+                tracing::warn!(%error, "the queue is not known");
+                None
+            }
+        }
+    }
+
     /// The generation whose job it is.
     pub(crate) fn generation(&self, job: &JobView) -> Option<u64> {
         job.token.as_ref().map(Token::serial)
@@ -211,6 +227,34 @@ impl Jobs {
     /// It is not known whether it is ended.
     pub(crate) async fn cancel(&self, generation: u64) -> Result<(), CliError> {
         self.client.cancel(&self.wanted.token(generation), Which::All).await.map_err(failed)
+    }
+}
+
+/// Fails if the job that serves a store by its record is known to live: a lock that does not hold from node to
+/// node would not keep a second coordinator out. Where Slurm cannot be asked, this only warns.
+///
+/// # Errors
+///
+/// An allocation serves the store.
+pub(crate) async fn refuse_served(store: &Path, limits: Limits) -> Result<(), CliError> {
+    let Some(record) = Record::read(store).ok().flatten().filter(|record| !record.ended) else { return Ok(()) };
+    let known = async {
+        let token: Token = record.token.parse().ok()?;
+        let client = Client::connect(System::default(), u64::from(std::process::id()), limits).await.ok()?;
+        Some(client.find(&token).await.ok()?.iter().any(|job| !job.state.is_ended()))
+    };
+    let is_live = known.await;
+    match is_live {
+        Some(true) => Err(CliError::Served { store: store.to_owned(), job: record.job }),
+        Some(false) => Ok(()),
+        None => {
+            output::note(&format!(
+                "warning: {} was served from job {} last, and Slurm does not say whether that is over",
+                store.display(),
+                output::escape_line(&record.job)
+            ));
+            Ok(())
+        }
     }
 }
 

@@ -25,9 +25,10 @@ use longhaul_store::{OpenError, OpenOptions, Store};
 use rand::TryRngCore;
 use tokio::signal::unix::{SignalKind, signal};
 
+pub(crate) use self::job::refuse_served;
 use self::job::{Jobs, Wanted};
 pub(crate) use self::record::is_served;
-use self::record::{Job, Next, Record};
+use self::record::{Job, Next, Record, Turn};
 use crate::cli::{LayerPlaceArgs, ServeArgs, SourceArgs};
 use crate::client::Client;
 use crate::commands::run::{cluster, secrets};
@@ -38,11 +39,17 @@ use crate::places;
 use crate::settings::Settings;
 use crate::signals::Signals;
 
-/// How often a generation that waits for the store looks again.
+/// How often is looked again for what will be there soon.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often a generation that waits for the store asks Slurm whether it is its turn.
+const TURN: Duration = Duration::from_secs(3);
 
 /// How often one that serves looks whether it still should, and whether anybody needs it.
 const BEAT: Duration = Duration::from_secs(5);
+
+/// How often Slurm is asked about the job that a command waits for.
+const ASK: Duration = Duration::from_secs(20);
 
 /// How often is looked whether the next one is in the queue.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -60,7 +67,7 @@ const NEXT_LIMIT: Duration = Duration::from_secs(600);
 /// Why a generation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The coordinator failed.
+    /// The coordinator failed, or its file cannot say that it serves.
     Failed,
     /// The next one has the store, or will have it: its time is over.
     Followed,
@@ -68,7 +75,7 @@ enum End {
     Cancelled,
     /// Nobody needs it.
     Idle,
-    /// A later generation is there: this one must not write.
+    /// Another one serves: this one closes the store, and leaves the file about it to that one.
     Superseded,
 }
 
@@ -114,15 +121,16 @@ pub(crate) async fn ask(args: &ServeArgs, settings: &Settings, file: Option<&Pat
     let over = record.as_ref().filter(|record| record.ended).map(|record| record.generation);
     let known = jobs.all().await?;
     let last = record.as_ref().map_or(0, |record| record.generation);
-    if let Some(record) = record.filter(|record| record.closed) {
-        // From now on one is to follow.
-        Record { closed: false, ..record }.write(&store).map_err(at(&store, "written"))?;
-    }
+    let closed = record.filter(|record| record.closed);
+    // A generation gives up where none is to follow: this is undone before its job can begin.
+    let open = closed.clone().map(|record| Record { closed: false, ..record });
+    let reopen = || open.as_ref().map_or(Ok(()), |record| record.write(&store)).map_err(at(&store, "written"));
     let there =
         known.iter().filter_map(|job| jobs.generation(job)).filter(|there| over.is_none_or(|over| *there > over));
     let generation = match there.min() {
         Some(there) => {
             output::note("its allocation is in the queue already");
+            reopen()?;
             there
         }
         None => {
@@ -132,7 +140,14 @@ pub(crate) async fn ask(args: &ServeArgs, settings: &Settings, file: Option<&Pat
             }
             make_store(store.clone()).await?;
             std::fs::create_dir_all(jobs.wanted().logs()).map_err(at(jobs.wanted().logs(), "made"))?;
-            jobs.ask(last + 1, None).await?;
+            reopen()?;
+            if let Err(error) = jobs.ask(last + 1, None).await {
+                // Whoever watches would wait for one that does not come. If it came all the same, it has written.
+                if let (Some(closed), true) = (closed, Record::read(&store).ok().flatten() == open) {
+                    closed.write(&store).map_err(at(&store, "written"))?;
+                }
+                return Err(error);
+            }
             last + 1
         }
     };
@@ -188,7 +203,7 @@ async fn make_store(path: PathBuf) -> Result<(), CliError> {
 
 /// The coordinator of a generation or a later one, once it answers.
 async fn answering(store: &Path, generation: u64, jobs: &Jobs) -> Result<Client, CliError> {
-    let mut said = None;
+    let (mut said, mut unknown, mut ask_at) = (None, false, Instant::now());
     loop {
         let record = Record::read(store).ok().flatten();
         if record.is_some_and(|record| record.generation >= generation && !record.ended)
@@ -196,15 +211,27 @@ async fn answering(store: &Path, generation: u64, jobs: &Jobs) -> Result<Client,
         {
             return Ok(client);
         }
-        let all = jobs.all().await?;
-        let Some(job) = all.first() else {
-            return Err(CliError::NotServed { logs: jobs.wanted().logs().to_owned() });
-        };
-        let reason = job.reason.clone().unwrap_or_default();
-        let now = format!("job {}: {} {}", job.id, job.state, output::escape_line(&reason));
-        if said.as_ref() != Some(&now) {
-            output::note(&now);
-            said = Some(now);
+        if Instant::now() >= ask_at {
+            match jobs.all().await {
+                Ok(all) => {
+                    let Some(job) = all.first() else {
+                        return Err(CliError::NotServed { logs: jobs.wanted().logs().to_owned() });
+                    };
+                    let reason = job.reason.clone().unwrap_or_default();
+                    let now = format!("job {}: {} {}", job.id, job.state, output::escape_line(&reason));
+                    if said.as_ref() != Some(&now) {
+                        output::note(&now);
+                        said = Some(now);
+                    }
+                }
+                // The job goes on, and needs its keys when it begins.
+                Err(error) if !std::mem::replace(&mut unknown, true) => {
+                    let why = chain(std::error::Error::source(&error).unwrap_or(&error));
+                    output::note(&format!("Slurm is asked again: {}", output::escape_line(&why)));
+                }
+                Err(_) => {}
+            }
+            ask_at = Instant::now() + ASK;
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -232,14 +259,16 @@ pub(crate) async fn serve(
     config.generation = Some(generation);
     let store = config.store.clone();
     let jobs = Jobs::connect(Wanted::of(&store, &args.place, settings, file)?, slurm::limits(settings)).await?;
+    let job = allocation.job_id.parse::<u32>().map_err(|error| CliError::Machine(Box::new(error)))?;
+    let own = Turn { generation, job, ending: false };
     let started = tokio::select! {
-        started = begin(generation, &jobs, config) => started?,
+        started = begin(own, &jobs, config) => started?,
         // Not its turn yet, and its time is over: what follows is in nobody's hands but the one before.
         () = signals.next() => return Err(CliError::Interrupted),
         _time = warning.recv() => return Err(CliError::Interrupted),
     };
     let Some(coordinator) = started else {
-        tracing::info!(generation, "a later generation serves: nothing is left to do");
+        tracing::info!(generation, "another one serves, or none is to: nothing is left to do");
         return Ok(());
     };
     let mut record = Record {
@@ -249,10 +278,13 @@ pub(crate) async fn serve(
         ended: false,
         closed: false,
     };
-    let written = |source| CliError::File { path: store.clone(), doing: "written", source };
-    record.write(&store).map_err(written)?;
+    // Whatever cannot be written is said after the store is closed in order.
+    let mut written = record.write(&store);
     tracing::info!(generation, job = allocation.job_id, "serving");
     let end = loop {
+        if written.is_err() {
+            break End::Failed;
+        }
         let end = tokio::select! {
             () = coordinator.failed() => End::Failed,
             () = coordinator.succeeded() => End::Followed,
@@ -263,14 +295,16 @@ pub(crate) async fn serve(
         if matches!(end, End::Cancelled | End::Idle) {
             // First, and at once: Slurm gives a cancelled job little time.
             record.closed = true;
-            record.write(&store).map_err(written)?;
+            let now = record.write(&store);
+            written = written.and(now);
         }
         // Somebody may have found it just before that.
         if end != End::Idle || !is_needed(&coordinator).await {
             break end;
         }
         record.closed = false;
-        record.write(&store).map_err(written)?;
+        let now = record.write(&store);
+        written = written.and(now);
     };
     tracing::info!(generation, ?end, "the generation ends");
     if matches!(end, End::Cancelled | End::Idle) {
@@ -283,32 +317,37 @@ pub(crate) async fn serve(
     coordinator.stop().await.map_err(CliError::Actor)?;
     if end != End::Superseded {
         record.ended = true;
-        record.write(&store).map_err(written)?;
+        let now = record.write(&store);
+        written = written.and(now);
     }
-    Ok(())
+    written.map_err(|source| CliError::File { path: store, doing: "written", source })
 }
 
-/// Starts the coordinator when it is its turn; nothing if a later one serves.
-async fn begin(generation: u64, jobs: &Jobs, config: Config) -> Result<Option<Coordinator>, CliError> {
+/// What this job does next to get the store.
+async fn turn(own: Turn, store: &Path, jobs: &Jobs) -> Result<Next, CliError> {
+    // First the queue, and then the file: a job that is over by then has written what it had to.
+    let live = jobs.turns().await;
+    let read = Record::read(store);
+    let record = read.map_err(|source| CliError::File { path: store.to_owned(), doing: "read", source })?;
+    Ok(Next::of(own, record.as_ref(), live.as_deref()))
+}
+
+/// Starts the coordinator when it is its turn; nothing if that of another one came.
+async fn begin(own: Turn, jobs: &Jobs, config: Config) -> Result<Option<Coordinator>, CliError> {
     let store = config.store.clone();
     let mut keys: Vec<(String, Secret)> = Vec::new();
     loop {
-        let record =
-            Record::read(&store).map_err(|source| CliError::File { path: store.clone(), doing: "read", source })?;
-        let job = match &record {
-            Some(record) if record.generation < generation && !record.ended => jobs.is_over(record.generation).await,
-            _ => Job::Over,
-        };
-        match Next::of(generation, record.as_ref(), job) {
+        match turn(own, &store, jobs).await? {
             Next::GiveUp => return Ok(None),
             Next::Begin => break,
-            Next::Ask => match hand_over(&store, generation).await {
+            Next::Wait => {}
+            Next::Ask => match hand_over(&store, own.generation).await {
                 Ok(handed) => keys = handed,
                 // It is asked again until it is known to be over: it may be busy, or ending.
                 Err(error) => tracing::info!(%error, "the generation before does not hand over yet"),
             },
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(TURN).await;
     }
     let (since, mut said) = (Instant::now(), false);
     let coordinator = loop {
@@ -329,6 +368,10 @@ async fn begin(generation: u64, jobs: &Jobs, config: Config) -> Result<Option<Co
                 tokio::time::sleep(10 * LOOK).await;
             }
             Err(error) => return Err(CliError::Start(error)),
+        }
+        // What was in the way may be another one that serves by now.
+        if turn(own, &store, jobs).await? == Next::GiveUp {
+            return Ok(None);
         }
     };
     for warning in coordinator.warnings() {
@@ -421,7 +464,9 @@ async fn watch(
     let (mut asked, mut ask_at, mut needed) = (String::new(), Instant::now(), Instant::now());
     loop {
         // A file that cannot be read says nothing: the store's own lock still holds.
-        if Record::read(store).ok().flatten().is_some_and(|record| record.generation > generation) {
+        let is_other =
+            |record: Record| record.generation > generation || record.generation == generation && record.job != job;
+        if Record::read(store).ok().flatten().is_some_and(is_other) {
             return End::Superseded;
         }
         if Instant::now() >= ask_at {
@@ -457,7 +502,7 @@ async fn is_needed(coordinator: &Coordinator) -> bool {
 }
 
 /// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

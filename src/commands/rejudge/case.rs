@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::agent::ImageSize;
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::{AttemptId, EpisodeId, TaskName};
+use longhaul_core::ids::{AttemptId, EpisodeId};
 use longhaul_core::judge::{CHECKLIST_FILE, JudgePlan, Rubric};
 use longhaul_core::outcome::Settlement;
 use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
@@ -45,11 +45,6 @@ impl Checklists {
 /// A trajectory to be judged.
 #[derive(Debug)]
 pub(super) struct Case {
-    pub(super) id: EpisodeId,
-    pub(super) task: TaskName,
-    pub(super) agent: String,
-    pub(super) sample: u32,
-    pub(super) settlement: Settlement,
     pub(super) description: String,
     pub(super) rubric: Rubric,
     pub(super) screens: Vec<Digest>,
@@ -102,17 +97,7 @@ pub(super) async fn read(
     if let Some(log) = after {
         screens.push(convert::digest("blob", &log.blob).map_err(CliError::Answer)?);
     }
-    Ok(Ok(Case {
-        id,
-        task: task.name,
-        agent: row.agent.clone(),
-        sample: row.sample,
-        settlement,
-        description: task.description,
-        rubric,
-        screens,
-        size,
-    }))
+    Ok(Ok(Case { description: task.description, rubric, screens, size }))
 }
 
 async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Result<Result<Rubric, String>, CliError> {
@@ -123,6 +108,8 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
                 Scoring::Program { .. } | Scoring::None { .. } => CHECKLIST_FILE,
             };
             let tree: Tree = json(source, &task.files, &format!("the files of {}", task.name)).await?;
+            // As specs write it: `./mine.json` is `mine.json`.
+            let name = name.trim_start_matches("./");
             let entry = tree.entries.iter().find(|entry| entry.path == name).map(|entry| &entry.node);
             let Some(TreeNode::File { chunks, .. }) = entry else { return Ok(Err(format!("it has no {name}"))) };
             let mut bytes = Vec::new();
@@ -140,7 +127,11 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
             (path.display().to_string(), file(&path)?)
         }
     };
-    Ok(Rubric::parse(&bytes).map_err(|error| format!("{place}: {error}")))
+    match (Rubric::parse(&bytes).map_err(|error| format!("{place}: {error}")), checklists) {
+        // Who named it can mend it; one of the benchmark's that is refused judged nothing in the run, either.
+        (Err(reason), Checklists::File(_) | Checklists::Folder(_)) => Err(CliError::Usage(reason)),
+        (parsed, _) => Ok(parsed),
+    }
 }
 
 fn file(path: &Path) -> Result<Vec<u8>, CliError> {

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use longhaul_core::call::{CallRecord, PurseKind};
-use longhaul_core::digest::Digest;
+use longhaul_core::digest::{Digest, DigestBuilder};
 use longhaul_core::money::Money;
 use longhaul_core::purse::PurseState;
 use longhaul_gateway::ports::{Bank, Blob, Journal, JournalError, Later, Refused, Reservation, ReserveError};
@@ -135,28 +135,34 @@ impl Folder {
     }
 }
 
-/// A line, whole and on the disk.
+/// A line, whole and on the disk, or nothing of it: the next one would be part of it.
 fn append(file: &Mutex<File>, line: &impl Serialize) -> std::io::Result<()> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-    file.write_all(&text)?;
-    file.sync_data()
+    let before = file.metadata()?.len();
+    if let Err(error) = file.write_all(&text).and_then(|()| file.sync_data()) {
+        file.set_len(before)?;
+        return Err(error);
+    }
+    Ok(())
 }
 
 /// The lines of a file. A last one that is cut off was never promised, and goes: what is written
 /// next would be part of it.
 fn lines<T: for<'de> Deserialize<'de>>(from: &mut File, path: &Path) -> Result<Vec<T>, CliError> {
     let file = |doing| move |source| CliError::File { path: path.to_owned(), doing, source };
-    let mut text = String::new();
-    from.read_to_string(&mut text).map_err(file("read"))?;
-    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    // Bytes: the cut may be inside of a character.
+    let mut text = Vec::new();
+    from.read_to_end(&mut text).map_err(file("read"))?;
+    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     if whole < text.len() {
         from.set_len(whole as u64).map_err(file("written"))?;
+        text.truncate(whole);
     }
-    text[..whole]
-        .lines()
-        .map(serde_json::from_str)
+    text.split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(serde_json::from_slice)
         .collect::<Result<_, _>>()
         .map_err(|source| CliError::Record { what: path.display().to_string(), source })
 }
@@ -221,6 +227,26 @@ pub(super) fn digest_of(path: &Path) -> Result<Digest, CliError> {
     Ok(Digest::of(&bytes))
 }
 
+/// The digest of the checklists in a folder with ENV/TASK.json: their names and words.
+pub(super) fn digest_of_folder(folder: &Path) -> Result<Digest, CliError> {
+    let mut files = BTreeSet::new();
+    for env in entries(folder)?.into_iter().filter(|env| env.is_dir()) {
+        let json = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "json") && file.is_file();
+        files.extend(entries(&env)?.into_iter().filter(json));
+    }
+    let mut digest = DigestBuilder::new("longhaul-checklists-1");
+    for file in files {
+        let name = file.strip_prefix(folder).unwrap_or(&file).as_os_str().as_encoded_bytes();
+        digest = digest.field("name", name).field("words", digest_of(&file)?.as_bytes());
+    }
+    Ok(digest.finish())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, CliError> {
+    let found = fs::read_dir(folder).and_then(|found| found.map(|entry| entry.map(|entry| entry.path())).collect());
+    found.map_err(|source| CliError::File { path: folder.to_owned(), doing: "read", source })
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -242,9 +268,9 @@ mod tests {
         };
         reserve(&folder, 0, 50);
         drop(folder);
-        // Killed in the middle of a line.
-        let mut calls = fs::read_to_string(path.join("calls.jsonl")).unwrap();
-        calls.push_str("{\"reserved\": {\"par");
+        // Killed in the middle of a line, and of a character.
+        let mut calls = fs::read(path.join("calls.jsonl")).unwrap();
+        calls.extend(b"{\"reserved\": {\"\xc3");
         fs::write(path.join("calls.jsonl"), &calls).unwrap();
         let again = Folder::open(&path, &question).unwrap();
         assert_eq!((again.part, again.spent), (1, Money::from_nanos(50)));
@@ -262,6 +288,23 @@ mod tests {
         }
         fs::write(root.path().join("file"), "").unwrap();
         assert!(Folder::open(root.path(), &question).is_err(), "a folder of somebody else's");
+    }
+
+    #[test]
+    fn edited_checklists_of_a_folder_are_others() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, words: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, words).unwrap();
+            digest_of_folder(root.path()).unwrap()
+        };
+        let first = put("calc/add.json", "[1]");
+        assert_eq!(put("notes.txt", "no checklist"), first);
+        let edited = put("calc/add.json", "[2]");
+        assert_ne!(edited, first);
+        assert_ne!(put("calc/subtract.json", "[1]"), edited);
+        assert!(digest_of_folder(&root.path().join("nothing")).is_err());
     }
 
     #[tokio::test]

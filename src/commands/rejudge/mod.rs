@@ -29,6 +29,7 @@ use super::run::secrets::{self, MissingKey};
 use crate::benchmark::{self, Limits, ModelTerms};
 use crate::cli::{Cap, JudgeArg, SourceArgs, cap, judge_arg};
 use crate::client::Source;
+use crate::commands::generations::chain;
 use crate::commands::prices;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
@@ -52,7 +53,7 @@ The folder holds rejudge.json, verdicts.jsonl (an episode a line, with what it w
 calls.jsonl and blobs (each question and answer as it was sent). The same command again goes on
 with it: no episode is judged twice, and what it has cost counts against --max-cost.
 The store is only read: what an episode was settled as stays. Keys of vendors are read from the
-environment, as `longhaul run` reads them.")]
+environment, as `longhaul run` reads them. It ends with 7 if episodes could not be judged.")]
 pub struct RejudgeArgs {
     /// The run: its id, the unambiguous start or end of it, or `latest`.
     #[arg(value_name = "RUN", default_value = "latest")]
@@ -103,6 +104,8 @@ struct Judged {
     row: v1::EpisodeRow,
     settlement: Option<Settlement>,
     judgement: Result<Judgement, String>,
+    /// There was something to judge, and it could not be.
+    failed: bool,
 }
 
 /// Judges the trajectories of a run.
@@ -110,7 +113,7 @@ struct Judged {
 /// # Errors
 ///
 /// The run is not there, nobody is named to judge, a key or a price is missing, the folder holds
-/// something else, or a signal came.
+/// something else, episodes could not be judged, or a signal came.
 pub async fn rejudge(args: RejudgeArgs, settings: &Settings) -> Result<(), CliError> {
     let source = Source::open(&args.source, settings).await?;
     let summary = source.run(&args.run).await?;
@@ -123,7 +126,7 @@ pub async fn rejudge(args: RejudgeArgs, settings: &Settings) -> Result<(), CliEr
     let checklist = match &checklists {
         Checklists::OfTheRun => Value::Null,
         Checklists::File(path) => json!({"file": path, "digest": folder::digest_of(path)?}),
-        Checklists::Folder(path) => json!({"folder": path}),
+        Checklists::Folder(path) => json!({"folder": path, "digest": folder::digest_of_folder(path)?}),
     };
     let question = json!({"run": run, "judge": plan, "checklist": checklist});
     let folder = Arc::new(Folder::open(&args.output, &question)?);
@@ -140,7 +143,7 @@ pub async fn rejudge(args: RejudgeArgs, settings: &Settings) -> Result<(), CliEr
     let spent = bench.folder.spent.saturating_add(bench.account.judging().settled);
     // What is in flight has its record before the command ends.
     let _purses = bench.account.close().await;
-    report(&judged?, spent, &args)
+    report(&judged?, before, spent, &args)
 }
 
 /// Who is to judge.
@@ -258,27 +261,29 @@ async fn all(bench: Arc<Bench>, mut left: VecDeque<v1::EpisodeRow>, parallel: us
     }
 }
 
-/// Judges one, and keeps what came of it.
+/// Judges one, and keeps what came of it. Only a folder that cannot be written stops the others:
+/// what is in flight is paid for, and an episode that cannot be read says nothing of the next.
 async fn one(bench: Arc<Bench>, row: v1::EpisodeRow) -> Result<Judged, CliError> {
-    let settlement = show::settlement(&row)?;
-    let judgement = match case::read(&bench.source, &row, &bench.checklists).await? {
-        Ok(case) => {
-            let judgement = judge(&bench, &case).await;
-            let line = json!({
-                "episode": case.id,
-                "task": case.task,
-                "agent": case.agent,
-                "sample": case.sample,
-                "settled_as": case.settlement,
-                "judgement": judgement.as_ref().ok(),
-                "error": judgement.as_ref().err(),
-            });
-            bench.folder.keep(&line)?;
-            judgement
+    let judgement = match case::read(&bench.source, &row, &bench.checklists).await {
+        Ok(Ok(case)) => judge(&bench, &case).await,
+        Ok(Err(reason)) => {
+            let settlement = show::settlement(&row)?;
+            return Ok(Judged { row, settlement, judgement: Err(reason), failed: false });
         }
-        Err(reason) => Err(reason),
+        Err(error) => Err(chain(&error)),
     };
-    Ok(Judged { row, settlement, judgement })
+    // What cannot be read is among the reasons by now.
+    let settlement = show::settlement(&row).ok().flatten();
+    bench.folder.keep(&json!({
+        "episode": row.episode_id,
+        "task": row.task,
+        "agent": row.agent,
+        "sample": row.sample,
+        "settled_as": settlement,
+        "judgement": judgement.as_ref().ok(),
+        "error": judgement.as_ref().err(),
+    }))?;
+    Ok(Judged { row, settlement, failed: judgement.is_err(), judgement })
 }
 
 async fn judge(bench: &Bench, case: &Case) -> Result<Judgement, String> {
@@ -294,16 +299,18 @@ async fn judge(bench: &Bench, case: &Case) -> Result<Judgement, String> {
     asked.await.map_err(|error: JudgeError| error.to_string())
 }
 
-/// Says what came of it.
-fn report(judged: &[Judged], spent: Money, args: &RejudgeArgs) -> Result<(), CliError> {
+/// Says what came of it; so many had been judged before.
+fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) -> Result<(), CliError> {
     let mut judged: Vec<&Judged> = judged.iter().collect();
     judged.sort_by_key(|one| index(&one.row));
     let (agree, both) = agreement(&judged);
+    let count = judged.iter().filter(|one| one.judgement.is_ok()).count();
     match args.format {
         Format::Json => output::json(&json!({
             "folder": args.output,
             "spent_dollars": show::dollars(spent),
-            "judged": judged.iter().filter(|one| one.judgement.is_ok()).count(),
+            "judged": count,
+            "judged_before": before,
             "agree": agree,
             "comparable": both,
             "episodes": judged.iter().map(|one| json!({
@@ -342,9 +349,10 @@ fn report(judged: &[Judged], spent: Money, args: &RejudgeArgs) -> Result<(), Cli
                     (cut(why.lines().next().unwrap_or_default(), REASON_WIDTH), Tone::Dim),
                 ]);
             }
-            let count = judged.iter().filter(|one| one.judgement.is_ok()).count();
+            let earlier = if before > 0 { format!(", and {before} before") } else { String::new() };
             output::data(&format!(
-                "{}\njudged {count} of {}; of {both} that had a verdict {agree} have the same now; spent {}\nkept in {}\n",
+                "{}\njudged {count} of {}{earlier}; of {both} that had a verdict {agree} have the same now; spent {}\n\
+                 kept in {}\n",
                 table.render(output::stdout_colours()),
                 judged.len(),
                 show::cents(spent),
@@ -352,7 +360,18 @@ fn report(judged: &[Judged], spent: Money, args: &RejudgeArgs) -> Result<(), Cli
             ))
         }
     }
-    .map_err(CliError::Output)
+    .map_err(CliError::Output)?;
+    match unjudged(&judged, before) {
+        0 => Ok(()),
+        failed => Err(CliError::NotJudged { failed, episodes: judged.len() }),
+    }
+}
+
+/// How many could not be judged. Episodes in which there is nothing to judge are none of them,
+/// unless there is nothing else.
+fn unjudged(judged: &[&Judged], before: usize) -> usize {
+    let any = before > 0 || judged.iter().any(|one| one.judgement.is_ok());
+    if any { judged.iter().filter(|one| one.failed).count() } else { judged.len() }
 }
 
 fn index(row: &v1::EpisodeRow) -> u32 {
@@ -366,4 +385,25 @@ fn agreement(judged: &[&Judged]) -> (usize, usize) {
         _ => None,
     });
     pairs.fold((0, 0), |(agree, both), same| (agree + usize::from(same), both + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_nothing_to_judge_is_a_failure_only_where_there_is_nothing_else() {
+        let one = |reason: &str, failed| Judged {
+            row: v1::EpisodeRow::default(),
+            settlement: None,
+            judgement: Err(reason.to_owned()),
+            failed,
+        };
+        let (skipped, broken) = (one("it is not settled", false), one("a blob is gone", true));
+        assert_eq!(unjudged(&[], 0), 0);
+        assert_eq!(unjudged(&[&skipped], 3), 0);
+        assert_eq!(unjudged(&[&skipped], 0), 1);
+        assert_eq!(unjudged(&[&skipped, &broken], 3), 1);
+        assert_eq!(unjudged(&[&skipped, &broken], 0), 2);
+    }
 }

@@ -9,7 +9,7 @@ use longhaul_proto::v1;
 use super::pick::Wanted;
 use super::{Hosting, embedded, report, submit};
 use crate::client::{Client, Source};
-use crate::commands::{serve, slurm};
+use crate::commands::{generations, serve, slurm};
 use crate::error::CliError;
 use crate::follow::follow;
 use crate::output;
@@ -29,6 +29,7 @@ pub(super) async fn run(
 ) -> Result<v1::RunSummary, CliError> {
     let Hosting { venue, settings, .. } = *hosting;
     let mut config = serve::config(venue.store.as_deref(), Some(slurm::listen(settings)), settings)?;
+    generations::refuse_served(&config.store, slurm::limits(settings)).await?;
     config.slurm = Some(slurm::config(&config.store, &venue.place, settings, hosting.file)?);
     config.engine = slurm::engine_settings(config.engine, settings);
     tokio::select! {

@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use super::pick::Wanted;
 use super::{Hosting, report, secrets, submit};
 use crate::client::{Client, Source};
-use crate::commands::serve;
+use crate::commands::{generations, serve, slurm};
 use crate::error::CliError;
 use crate::follow::follow;
 use crate::machine::{Machine, THIS_PROGRAM, machine};
@@ -39,6 +39,7 @@ pub(super) async fn run(
     // What the machine lacks is said before anything is stored.
     let machine = machine(&hosting.venue.place, hosting.settings).await?;
     let config = serve::config(hosting.venue.store.as_deref(), None, hosting.settings)?;
+    generations::refuse_served(&config.store, slurm::limits(hosting.settings)).await?;
     let coordinator = Coordinator::start(config).await.map_err(CliError::Start)?;
     for warning in coordinator.warnings() {
         output::note(&format!("warning: {warning}"));

@@ -206,6 +206,8 @@ mod tests {
             ("[run]\ntime = \"soon\"\n", "settings.toml: `run.time`: `soon` is not a length of time"),
             ("[run]\nsteps = 0\n", "settings.toml: `run.steps`: an episode needs at least one step"),
             ("[coordinator]\nheartbeat = \"1h\"\n", "settings.toml: `coordinator.heartbeat`: a lease must last"),
+            ("[slurm.coordinator]\nidle = \"0s\"\n", "settings.toml: `slurm.coordinator`: warning and idle cannot"),
+            ("[slurm.coordinator]\nwarning = \"0s\"\n", "settings.toml: `slurm.coordinator`: warning and idle cannot"),
             ("run = 3\n", "settings.toml: `run`: "),
             ("[base.envs]\na_env = 3\n", "settings.toml: `base.envs.a_env`: "),
             ("[base.envs]\na_env = ''\n", "settings.toml: `base.envs`: a_env: an image has to be named"),

@@ -182,6 +182,10 @@ impl SlurmSettings {
         if coordinator.cpus == 0 || coordinator.memory == 0 {
             return Err(("slurm.coordinator", "cpus and memory cannot be 0".to_owned()));
         }
+        if coordinator.warning.0 == 0 || coordinator.idle.0 == 0 {
+            let reason = "warning and idle cannot be 0: it would close its store too late, or end at once";
+            return Err(("slurm.coordinator", reason.to_owned()));
+        }
         if coordinator.warning.0 >= coordinator.overlap.0
             || coordinator.overlap.0.saturating_add(MINUTE) > coordinator.time.0
         {
