@@ -130,13 +130,12 @@ fn starts(place: &Place, episodes: u32) -> Result<Vec<Figure>> {
     // The layers are built first, so that every episode finds them.
     place.run(run.iter().copied().take(4).chain(["1"])).end()?.expect_code(0)?;
     place.run(run).end()?.expect_code(0)?;
-    let store = place.store().display().to_string();
     let (mut start, mut first, mut setup, mut ready) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for index in 0..episodes {
         let episode = format!("latest/{index}");
         let notes = notes(place, &episode)?;
-        let steps = place.longhaul(["show", &episode, "--steps", "--store", &store, "--format", "json"]).json()?;
-        let timing = &steps.as_array().and_then(|steps| steps.first()).context("no first observation")?["timing"];
+        let steps = place.steps(&episode)?;
+        let timing = &steps.first().context("no first observation")?["timing"];
         let frame = millis(&timing["rest"]) + millis(&timing["capture"]);
         first.push(millis(&notes["start_time"]) + frame);
         start.push(millis(&notes["start_time"]));
@@ -171,9 +170,7 @@ fn steps(place: &Place, count: u32) -> Result<Vec<Figure>> {
         .end()?
         .expect_code(0)?;
     let notes = notes(place, "latest/0")?;
-    let store = place.store().display().to_string();
-    let records = place.longhaul(["show", "latest/0", "--steps", "--store", &store, "--format", "json"]).json()?;
-    let records = records.as_array().context("no steps")?;
+    let records = place.steps("latest/0")?;
     ensure!(records.len() > 1, "no steps");
     let taken = u32::try_from(records.len() - 1)?;
     let sum = |name: &str| -> Duration { records.iter().skip(1).map(|record| millis(&record["timing"][name])).sum() };

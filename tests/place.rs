@@ -186,6 +186,17 @@ impl Place {
         self.longhaul(["show", what, "--store", &self.store().display().to_string(), "--format", "json"]).json()
     }
 
+    /// The records of the steps of the attempt that settled an episode, the first observation before them.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn steps(&self, episode: &str) -> Result<Vec<Value>> {
+        let store = self.store().display().to_string();
+        let steps = self.longhaul(["show", episode, "--steps", "--store", &store, "--format", "json"]).json()?;
+        Ok(steps.as_array().with_context(|| format!("no steps: {steps:#}"))?.clone())
+    }
+
     /// Fails if `longhaul store verify` finds anything in this place's store.
     ///
     /// # Errors

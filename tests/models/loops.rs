@@ -65,8 +65,8 @@ fn every_loop_does_a_real_task_in_the_pictures_own_coordinates() -> Result<()> {
         ensure!(sizes.iter().all(|size| size == picture), "{name} was shown {sizes:?}");
         // The step has the place on the screen, whatever the model has called it.
         let episode = episode_of(&place, name)?;
-        let steps: Value = serde_json::from_str(&said(&place, &["show", &episode, "--steps", "--format", "json"])?)?;
-        let click = &steps[1]["answer"]["actions"][0]["mouse"]["left_click"];
+        let steps = place.steps(&episode)?;
+        let click = &steps.get(1).context("no step")?["answer"]["actions"][0]["mouse"]["left_click"];
         let near = |index: usize, at: i64| click[index].as_i64().is_some_and(|found| (found - at).abs() <= 1);
         ensure!(near(0, 158) && near(1, 32), "{name}: {click}");
     }

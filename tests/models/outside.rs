@@ -181,8 +181,8 @@ fn programs_with_a_base_address_alone_are_capped_know_no_secret_and_hurt_nobody(
 
     // So many processes are an agent's own affair: there is an end to them.
     let forks = episode_of(&place, "forks")?;
-    let steps: Value = serde_json::from_str(&said(&place, &["show", &forks, "--steps", "--format", "json"])?)?;
-    let text = steps[1]["answer"]["text"].as_str().context("no answer")?;
+    let steps = place.steps(&forks)?;
+    let text = steps.get(1).context("no step")?["answer"]["text"].as_str().context("no answer")?;
     let started: u32 = text.split_once(", then: ").with_context(|| text.to_owned())?.0.parse()?;
     ensure!((200..2048).contains(&started), "{text}");
     let log = said(&place, &["show", &forks, "--log", "agent"])?;

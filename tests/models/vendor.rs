@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use longhaul_tests::command::{Longhaul, Running, wait_for};
 use longhaul_tests::place::Place;
 use serde_json::Value;
@@ -196,9 +196,8 @@ pub(crate) fn episode_of(place: &Place, agent: &str) -> Result<String> {
 /// Fails unless the latest run came to these ends.
 pub(crate) fn expect_ends(place: &Place, expected: &[&str]) -> Result<()> {
     let found = ends(place)?;
-    if found != expected {
-        let shown = place.show("latest")?;
-        ensure!(found == expected, "{found:#?}, not {expected:#?}\n{shown:#}");
+    if found == expected {
+        return Ok(());
     }
-    Ok(())
+    bail!("{found:#?}, not {expected:#?}\n{:#}", place.show("latest")?)
 }

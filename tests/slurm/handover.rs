@@ -65,14 +65,10 @@ fn settled(world: &World) -> Result<Option<u64>> {
     if shown.code() != Some(0) {
         return Ok(None);
     }
-    let episodes = shown.json()?["episodes"].as_array().map(Vec::len).unwrap_or_default();
-    let open = shown.json()?["episodes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter(|episode| matches!(episode["state"].as_str(), Some("queued" | "active")))
-        .count();
-    Ok(Some(u64::try_from(episodes - open)?))
+    let shown = shown.json()?;
+    let is_settled = |episode: &&Value| !matches!(episode["state"].as_str(), Some("queued" | "active"));
+    let settled = shown["episodes"].as_array().into_iter().flatten().filter(is_settled).count();
+    Ok(Some(u64::try_from(settled)?))
 }
 
 fn wait_settled(world: &World, episodes: u64, mut also: impl FnMut() -> Result<()>) -> Result<()> {
