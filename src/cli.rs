@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use common::{PickArgs, SourceArgs, Unfit, VenueArgs};
-pub use longhaul_node::cli::{DoctorArgs, FolderCommand, LayerPlaceArgs, WorkerArgs, WorkerCommand};
+pub use longhaul_node::cli::{DoctorArgs, Everywhere, FolderCommand, LayerPlaceArgs, WorkerArgs, WorkerCommand};
 pub use run::{AgentCap, Cap, JudgeArg, PlanArgs, PlanCommand, PricesArgs, RunArgs, SpendingArgs, TokenCap};
 pub(crate) use run::{cap, judge_arg};
 
@@ -18,12 +18,9 @@ use crate::output::Format;
 #[derive(Debug, Parser)]
 #[command(name = "longhaul", version, after_long_help = crate::exit::HELP, max_term_width = 100)]
 pub struct Cli {
-    /// The settings file; `longhaul settings` prints one with every default.
-    #[arg(long, global = true, value_name = "PATH", env = "LONGHAUL_SETTINGS", help_heading = "Everywhere")]
-    pub settings: Option<PathBuf>,
-    /// Says more on stderr; twice says most. RUST_LOG has the last word.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
-    pub verbose: u8,
+    /// What every command takes.
+    #[command(flatten)]
+    pub everywhere: Everywhere,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,

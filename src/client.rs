@@ -65,7 +65,7 @@ impl Client {
     pub async fn of_store(store: &Path) -> Result<Self, CliError> {
         match Self::open(&local_access(store)).await {
             Err(CliError::Node(NodeError::Access(_))) if generations::is_served(store) => {
-                Self::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await
+                Self::open(&remote_access(store)).await
             }
             answer => answer,
         }
@@ -97,6 +97,12 @@ impl Client {
 #[must_use]
 pub fn local_access(store: &Path) -> PathBuf {
     store.join(ACCESS_FOLDER).join(LOCAL_ACCESS_FILE)
+}
+
+/// The file by which other machines reach the coordinator that has a store open.
+#[must_use]
+pub fn remote_access(store: &Path) -> PathBuf {
+    store.join(ACCESS_FOLDER).join(ACCESS_FILE)
 }
 
 impl Source {

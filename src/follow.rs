@@ -74,10 +74,8 @@ impl Shown for Lines {
             }
             self.waiting.clone_from(&update.waiting);
         }
-        for warning in &update.warnings {
-            if self.warnings.insert(warning.clone()) {
-                output::note(&format!("warning: {}", escape_line(warning)));
-            }
+        for line in unsaid(&mut self.warnings, update) {
+            output::note(&line);
         }
         let phases: BTreeMap<String, String> =
             update.live.iter().map(|attempt| (attempt.attempt.clone(), show::phase(attempt).to_owned())).collect();
@@ -94,6 +92,12 @@ impl Shown for Lines {
     }
 
     fn finish(&mut self) {}
+}
+
+/// The warnings of an update that are not among those that were said, and are from now on.
+fn unsaid(said: &mut BTreeSet<String>, update: &v1::RunUpdate) -> Vec<String> {
+    let new = update.warnings.iter().filter(|warning| said.insert((*warning).clone()));
+    new.map(|warning| format!("warning: {}", escape_line(warning))).collect()
 }
 
 fn settled_line(row: &v1::EpisodeRow, run: &v1::RunSummary) -> String {
@@ -139,10 +143,8 @@ impl Shown for Bars {
             // Above the bars; a terminal that is gone shows nothing.
             let _gone = self.bars.println(line);
         }
-        for warning in &update.warnings {
-            if self.warnings.insert(warning.clone()) {
-                let _gone = self.bars.println(format!("warning: {}", escape_line(warning)));
-            }
+        for line in unsaid(&mut self.warnings, update) {
+            let _gone = self.bars.println(line);
         }
         self.run.set_length(u64::from(summary.episodes));
         self.run.set_position(u64::from(show::settled(summary)));

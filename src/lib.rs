@@ -36,7 +36,7 @@ pub fn run(args: Vec<OsString>) -> Exit {
         Ok(cli) => cli,
         Err(exit) => return exit,
     };
-    longhaul_node::trace(cli.verbose);
+    longhaul_node::trace(cli.everywhere.verbose);
     longhaul_node::shown(dispatch(cli))
 }
 
@@ -48,7 +48,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Plan(args) => return commands::plan::plan(args).map(|()| Exit::Success),
         _ => {}
     }
-    let file = cli.settings.or_else(places::settings_file);
+    let file = cli.everywhere.settings.or_else(places::settings_file);
     let settings = settings::load(file.as_deref()).map_err(NodeError::Settings)?;
     longhaul_node::wait(act(cli.command, &settings, file.as_deref()))
 }

@@ -1,5 +1,5 @@
-//! Runs for code that may block: exports, measures and reports read a live coordinator and a store
-//! folder alike.
+//! Records as they were stored, of a live coordinator and a store folder alike; and runs for code
+//! that may block: exports, measures and reports.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,7 @@ use longhaul_core::time::Timestamp;
 use longhaul_node::error::NodeError;
 use longhaul_proto::{convert, v1};
 use longhaul_report::{EpisodeView, RunView, Trajectories};
+use longhaul_store::AttemptRecord;
 use tokio::runtime::Handle;
 
 use crate::client::Source;
@@ -69,24 +70,54 @@ impl Trajectories for Reading {
     }
 
     fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
-        let rows = self.handle.block_on(self.source.steps(attempt))?;
-        rows.iter()
-            .map(|row| serde_json::from_slice(&row.record_json))
-            .collect::<Result<_, _>>()
-            .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
+        self.handle.block_on(steps(&self.source, attempt))
     }
 
     fn calls(&self, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, CliError> {
-        let rows = self.handle.block_on(self.source.calls(attempt))?;
-        rows.iter()
-            .map(|row| serde_json::from_slice(&row.record_json).map(|call| (call, row.late)))
-            .collect::<Result<_, _>>()
-            .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
+        self.handle.block_on(calls(&self.source, attempt))
     }
 
     fn blob(&self, digest: &Digest) -> Result<Option<Vec<u8>>, CliError> {
         self.handle.block_on(self.source.blob(digest))
     }
+}
+
+/// The steps of an attempt, in order.
+///
+/// # Errors
+///
+/// They cannot be read, or one cannot be understood.
+pub async fn steps(source: &Source, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
+    let rows = source.steps(attempt).await?;
+    rows.iter()
+        .map(|row| serde_json::from_slice(&row.record_json))
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
+}
+
+/// The model calls of an attempt, in order, and which of them came too late.
+///
+/// # Errors
+///
+/// They cannot be read, or one cannot be understood.
+pub async fn calls(source: &Source, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, CliError> {
+    let rows = source.calls(attempt).await?;
+    rows.iter()
+        .map(|row| serde_json::from_slice(&row.record_json).map(|call| (call, row.late)))
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
+}
+
+/// The attempts of an episode, in order.
+///
+/// # Errors
+///
+/// One cannot be understood.
+pub fn attempts(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<Vec<AttemptRecord>, CliError> {
+    let attempts = answer.attempts_json.iter().map(|json| serde_json::from_slice(json));
+    attempts
+        .collect::<Result<_, _>>()
+        .map_err(|source| CliError::Record { what: format!("an attempt of episode {id}"), source })
 }
 
 /// An episode as a coordinator or a store shows it.
@@ -115,12 +146,7 @@ pub fn view(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<EpisodeVie
         settlement: show::settlement(row)?,
         settled_at: Some(Timestamp(row.settled_at_millis)).filter(|at| at.0 > 0),
         attempt,
-        attempts: answer
-            .attempts_json
-            .iter()
-            .map(|json| serde_json::from_slice(json))
-            .collect::<Result<_, _>>()
-            .map_err(|source| CliError::Record { what: format!("an attempt of episode {id}"), source })?,
+        attempts: attempts(id, answer)?,
         logs,
     })
 }

@@ -166,6 +166,12 @@ fn explain(settlement: &Settlement) -> (String, String, String) {
     }
 }
 
+/// The word for a verdict.
+#[must_use]
+pub const fn word(passed: bool) -> &'static str {
+    if passed { "passed" } else { "failed" }
+}
+
 /// A score without more digits than it has.
 #[must_use]
 pub fn score(score: f64) -> String {
@@ -190,8 +196,16 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
     }
     head.extend(["attempts", "ended by", "why"]);
     let mut table = Table::new(&head);
+    // How far programs and judges agree, where both looked at an episode.
+    let (mut agree, mut both) = (0, 0);
     for row in rows {
         let settlement = settlement(row)?;
+        if let Some(Settlement::Verdict(Verdict { parts: Some(parts), .. })) = &settlement
+            && let Some(same) = parts.agree()
+        {
+            both += 1;
+            agree += u32::from(same);
+        }
         let (score, ended_by, why) = settlement.as_ref().map(explain).unwrap_or_default();
         let why = waits(&row.waiting, row.waiting_since_millis).unwrap_or(why);
         let index = row.episode_id.rsplit('/').next().unwrap_or_default();
@@ -216,22 +230,8 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
         table.row(cells);
     }
     let mut text = table.render(colours);
-    text.extend(agreement(rows)?);
+    text.extend((both > 0).then(|| format!("\nprogram and checklist agree on {agree} of {both} episodes\n")));
     Ok(text)
-}
-
-/// How far programs and judges agree, where both looked at episodes.
-fn agreement(rows: &[v1::EpisodeRow]) -> Result<Option<String>, CliError> {
-    let (mut agree, mut both) = (0, 0);
-    for row in rows {
-        if let Some(Settlement::Verdict(Verdict { parts: Some(parts), .. })) = settlement(row)?
-            && let Some(same) = parts.agree()
-        {
-            both += 1;
-            agree += u32::from(same);
-        }
-    }
-    Ok((both > 0).then(|| format!("\nprogram and checklist agree on {agree} of {both} episodes\n")))
 }
 
 /// An episode for programs.

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use longhaul_core::ids::RunId;
 use longhaul_node::error::Explained as _;
 use longhaul_proto::convert;
-use longhaul_report::{MeasureError, Measured, MeasuredRun, RunView, Side, measured};
+use longhaul_report::{MeasureError, MeasuredRun, Side, measured};
 
 use crate::cli::SourceArgs;
 use crate::client::Source;
@@ -41,7 +41,7 @@ impl FromStr for Named {
         let wrong = || NamedError { text: text.to_owned() };
         let (place, rest) = match text.split_once('#') {
             // A `#` after the `:` is part of an agent's name.
-            Some((place, rest)) if !text.contains(':') || text.find('#') < text.find(':') => (Some(place), rest),
+            Some((place, rest)) if !place.contains(':') => (Some(place), rest),
             _ => (None, text),
         };
         let (run, agent) = rest.split_once(':').map_or((rest, None), |(run, agent)| (run, Some(agent)));
@@ -68,7 +68,7 @@ impl Sides {
     ///
     /// A run or an agent is not there, cannot be read, or is named twice.
     pub async fn read(named: &[Named], source: &SourceArgs, settings: &Settings) -> Result<Self, CliError> {
-        let mut found: Vec<(String, MeasuredRun, Option<String>)> = Vec::new();
+        let mut found: Vec<(MeasuredRun, Option<String>)> = Vec::new();
         let mut sources = BTreeMap::new();
         for one in named {
             let place = one.place.as_ref().map_or_else(|| source.clone(), |place| source_of(place.clone()));
@@ -76,15 +76,15 @@ impl Sides {
             let summary = opened.run(&one.run).await?;
             let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
             sources.insert(run, place);
-            let run = match found.iter().find(|(_, known, _)| known.run.id == run) {
-                Some((_, known, _)) => known.clone(),
+            let run = match found.iter().find(|(known, _)| known.run.id == run) {
+                Some((known, _)) => known.clone(),
                 None => {
                     let label = run.to_string();
                     let read = move |source: &reading::Reading| measured(source, run, &label);
                     reading::blocking(opened, read).await?.map_err(CliError::Measure)?
                 }
             };
-            found.push((summary.run_id, run, one.agent.clone()));
+            found.push((run, one.agent.clone()));
         }
         Ok(Self { sides: split(found)?, sources })
     }
@@ -121,9 +121,10 @@ fn source_of(place: PathBuf) -> SourceArgs {
 }
 
 /// One side for each agent, each named so that no other is called the same.
-fn split(runs: Vec<(String, MeasuredRun, Option<String>)>) -> Result<Vec<Side>, CliError> {
-    let mut parts: Vec<(String, String, RunView, Vec<Measured>)> = Vec::new();
-    for (id, run, wanted) in runs {
+fn split(runs: Vec<(MeasuredRun, Option<String>)>) -> Result<Vec<Side>, CliError> {
+    let mut sides: Vec<Side> = Vec::new();
+    for (run, wanted) in runs {
+        let id = run.run.id;
         if run.episodes.is_empty() {
             // Its record may outlive its episodes.
             let part = "episodes (any more)".to_owned();
@@ -142,23 +143,21 @@ fn split(runs: Vec<(String, MeasuredRun, Option<String>)>) -> Result<Vec<Side>, 
             return Err(CliError::NoSuchPart { whole: format!("run {id}"), part: format!("agent `{wanted}`"), have });
         }
         for agent in agents.iter().filter(|agent| wanted.as_deref().is_none_or(|wanted| wanted == **agent)) {
-            if parts.iter().any(|(known, name, ..)| *known == id && name == agent) {
+            if sides.iter().any(|side| side.run.id == id && side.agent == *agent) {
                 return Err(CliError::Usage(format!("agent `{agent}` of run {id} is named twice")));
             }
             let episodes = run.episodes.iter().filter(|episode| episode.row.agent == **agent).cloned().collect();
-            parts.push((id.clone(), (*agent).to_owned(), run.run.clone(), episodes));
+            let agent = (*agent).to_owned();
+            sides.push(Side { label: agent.clone(), agent, run: run.run.clone(), episodes });
         }
     }
-    let twice = |agent: &str| parts.iter().filter(|(_, name, ..)| name == agent).count() > 1;
-    let labels: Vec<String> = parts
-        .iter()
-        .map(|(id, agent, ..)| if twice(agent) { format!("{id}:{agent}") } else { agent.clone() })
-        .collect();
-    Ok(parts
-        .into_iter()
-        .zip(labels)
-        .map(|((_, agent, run, episodes), label)| Side { label, agent, run, episodes })
-        .collect())
+    let agents: Vec<String> = sides.iter().map(|side| side.agent.clone()).collect();
+    for side in &mut sides {
+        if agents.iter().filter(|agent| **agent == side.agent).count() > 1 {
+            side.label = format!("{}:{}", side.run.id, side.agent);
+        }
+    }
+    Ok(sides)
 }
 
 #[cfg(test)]

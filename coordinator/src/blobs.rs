@@ -4,14 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use longhaul_core::digest::Digest;
+use longhaul_core::text::chain;
 use longhaul_proto::convert::{self, ConvertError};
 use longhaul_proto::v1;
 use longhaul_proto::v1::blob_service_server::BlobService;
 use longhaul_store::{Blob, BlobError, Store};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
-
-use crate::session::chain;
 
 /// The size of the pieces that a blob is sent in.
 const PIECE_BYTES: usize = 1024 * 1024;

@@ -9,6 +9,7 @@ use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::money::Money;
 use longhaul_core::plan::RunPlan;
+use longhaul_core::text::chain;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{RunSummary, RunTerms};
 use longhaul_engine::{PoolId, Rejection, ScopeName};
@@ -96,7 +97,7 @@ impl Control {
         let store = Arc::clone(&self.store);
         self.tasks.spawn_blocking(move || {
             for row in read(&store, attempt) {
-                let row = row.map_err(|error| Status::internal(crate::session::chain(&error)));
+                let row = row.map_err(|error| Status::internal(chain(&error)));
                 if rows.blocking_send(row).is_err() {
                     return;
                 }
@@ -112,15 +113,14 @@ impl Control {
             let summary = view::run_summary(store, &record)?;
             let rows: Vec<_> =
                 view::episodes(store, run)?.into_iter().filter(|row| row.settled_at_millis > 0).map(short).collect();
-            let mut updates: Vec<_> = rows
-                .chunks(ROWS_AT_ONCE)
-                .map(|rows| v1::RunUpdate { settled: rows.to_vec(), ..v1::RunUpdate::default() })
-                .collect();
-            let done = record.settled_at.is_some();
-            updates.push(v1::RunUpdate { done, ..v1::RunUpdate::default() });
-            for update in &mut updates {
-                update.summary = Some(summary.clone());
-            }
+            let update = |rows: &[v1::EpisodeRow], done| v1::RunUpdate {
+                summary: Some(summary.clone()),
+                settled: rows.to_vec(),
+                done,
+                ..v1::RunUpdate::default()
+            };
+            let mut updates: Vec<_> = rows.chunks(ROWS_AT_ONCE).map(|rows| update(rows, false)).collect();
+            updates.push(update(&[], record.settled_at.is_some()));
             Ok::<_, view::ViewError>(Some(updates))
         })
         .await?

@@ -8,7 +8,6 @@
 //! endpoint may take is gone.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -23,7 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
@@ -72,10 +71,6 @@ impl Routes {
 
     /// Runs that are over need nothing any more.
     pub(crate) fn forget(&self, is_open: impl Fn(RunId) -> bool) {
-        // Asked for with every batch of heartbeats, and nearly always about nothing.
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).keys().all(|run| is_open(*run)) {
-            return;
-        }
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|run, _| is_open(*run));
     }
 
@@ -172,14 +167,9 @@ async fn carry(
     let up = upwards(incoming, writer, &moved);
     let down = downwards(reader, pieces, &moved);
     let silent = async {
-        loop {
-            let until = Instant::now() + silence;
-            tokio::select! {
-                // Neither half ends without ending all of this.
-                _ = seen.changed() => {}
-                () = sleep_until(until) => return format!("nothing passed for {} seconds", silence.as_secs()),
-            }
-        }
+        // Neither half ends without ending all of this.
+        while timeout(silence, seen.changed()).await.is_ok() {}
+        format!("nothing passed for {} seconds", silence.as_secs())
     };
     tokio::pin!(down);
     tokio::select! {
@@ -222,7 +212,7 @@ async fn downwards(
 ) -> Result<(), String> {
     loop {
         let mut data = Vec::with_capacity(PIECE);
-        let read = reader.read_buf(&mut data).await.map_err(|error: io::Error| error.to_string())?;
+        let read = reader.read_buf(&mut data).await.map_err(|error| error.to_string())?;
         if read == 0 {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::money::Money;
 use longhaul_core::plan::LayerKind;
+use longhaul_core::text::chain;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{Capacity, LayerInfo, Readiness, WorkerProfile};
 use longhaul_engine::{JobId, LayerOutcome, LeaseRef, Token, WorkerAllocation};
@@ -426,18 +427,6 @@ fn leases(wire: &[v1::AttemptRef]) -> Result<Vec<LeaseRef>, ConvertError> {
 /// A lease as it goes over the wire.
 pub(crate) fn wire(lease: LeaseRef) -> v1::AttemptRef {
     v1::AttemptRef { attempt: lease.attempt.to_string(), epoch: lease.epoch.0 }
-}
-
-/// An error with all that caused it, on one line: for statuses and logs.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]

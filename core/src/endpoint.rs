@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::money::Money;
 use crate::price::ModelPrice;
 use crate::time::Millis;
 
@@ -145,6 +146,15 @@ impl GatewayPlan {
     #[must_use]
     pub fn price(&self, vendor: &str, model: &str) -> Option<&ModelPrice> {
         self.prices.iter().find(|price| price.is_of(vendor, model))
+    }
+
+    /// The most that one call of a model at an endpoint can cost, if it has a price: with a full
+    /// context, and as much output as is asked for.
+    #[must_use]
+    pub fn dearest(&self, endpoint: &str, model: &str, output: u32) -> Option<Money> {
+        let endpoint = self.endpoint(endpoint)?;
+        let price = self.price(&endpoint.vendor, model)?;
+        Some(price.bound(price.context, u64::from(output), endpoint.call_limit))
     }
 }
 

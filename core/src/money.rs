@@ -96,6 +96,13 @@ impl Money {
         let scaled = (self.0 as u128 * numerator as u128).div_ceil(denominator as u128);
         if scaled > u64::MAX as u128 { None } else { Some(Self(scaled as u64)) }
     }
+
+    /// Dollars as a float: for ratios and plots, never for sums.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people only")]
+    pub fn as_dollars(self) -> f64 {
+        self.0 as f64 / NANOS as f64
+    }
 }
 
 impl Sum for Money {

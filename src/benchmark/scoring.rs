@@ -17,12 +17,11 @@ pub(super) fn scoring(task: &TaskSpec, dir: &Path, verify: Verify, has_judge: bo
     };
     let by_checklist = |checklist| Scoring::Checklist { checklist };
     match verify {
-        Verify::Program => (by_program(program()), None),
-        Verify::Auto if !has_judge => (by_program(program()), None),
-        Verify::Auto => match checklist(task, dir) {
+        Verify::Auto if has_judge => match checklist(task, dir) {
             Ok(file) => (by_checklist(file), None),
             Err(missing) => (by_program(program()), missing.told()),
         },
+        Verify::Program | Verify::Auto => (by_program(program()), None),
         Verify::Checklist => match checklist(task, dir) {
             Ok(file) => (by_checklist(file), None),
             Err(missing) => (Scoring::None { reason: missing.reason.clone() }, Some(missing.reason)),

@@ -11,7 +11,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{AttemptEnd, Settlement};
-use longhaul_core::step::{ActionOutcome, StepRecord};
+use longhaul_core::step::ActionOutcome;
 use longhaul_core::time::Millis;
 use longhaul_proto::{convert, v1};
 use longhaul_store::AttemptRecord;
@@ -22,7 +22,7 @@ use crate::client::Source;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut, escape};
 use crate::settings::Settings;
-use crate::{show, units};
+use crate::{reading, show, units};
 use calls::Half;
 
 /// The most of an answer or an error that a row of steps shows.
@@ -79,7 +79,7 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     let half = args.request.map(|number| (number, Half::Request));
     if let Some((number, half)) = half.or_else(|| args.response.map(|number| (number, Half::Response))) {
         let attempt = chosen(&episode, &attempts, args.attempt)?;
-        let body = calls::body(&source, attempt.id, number, half).await?;
+        let body = calls::body(source, attempt.id, number, half).await?;
         return text(&body, args.output.as_deref());
     }
     if args.provenance {
@@ -270,7 +270,7 @@ fn indent_by(text: &str, by: usize) -> String {
 }
 
 async fn show_steps(source: &Source, attempt: AttemptId, format: Format) -> Result<(), CliError> {
-    let records = records(source, attempt).await?;
+    let records = reading::steps(source, attempt).await?;
     if format == Format::Json {
         return output::json(&records).map_err(CliError::Output);
     }
@@ -311,14 +311,6 @@ fn answer_text(answer: &longhaul_core::agent::Answer) -> String {
     [text, &actions.join(" "), done].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" | ")
 }
 
-async fn records(source: &Source, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
-    let rows = source.steps(attempt).await?;
-    rows.iter()
-        .map(|row| serde_json::from_slice(&row.record_json))
-        .collect::<Result<_, _>>()
-        .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
-}
-
 async fn show_log(
     source: &Source,
     episode: &v1::GetEpisodeResponse,
@@ -352,7 +344,7 @@ async fn show_screenshot(source: &Source, attempt: AttemptId, number: u32, to: O
     if to.is_none() && std::io::stdout().is_terminal() {
         return Err(CliError::Usage("a screenshot is no text: name a file with -o, or redirect stdout".to_owned()));
     }
-    let records = records(source, attempt).await?;
+    let records = reading::steps(source, attempt).await?;
     let record = records.iter().find(|record| record.number == number).ok_or_else(|| CliError::NoSuchPart {
         whole: format!("attempt {attempt}"),
         part: format!("step {number}"),

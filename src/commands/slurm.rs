@@ -223,21 +223,8 @@ fn worker_command(
         Some(program) => program.clone(),
         None => node_program()?,
     };
-    let mut args = vec!["-v".to_owned()];
+    let mut args = arguments(&["worker"], place, settings, file)?;
     let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
-    if let Some(file) = file {
-        option("--settings", absolute(file)?.display().to_string());
-    }
-    args.push("worker".to_owned());
-    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
-    option("--layers", absolute(&places::layers(place.layers.as_deref(), settings)?)?.display().to_string());
-    for base in &place.bases {
-        // A script starts in another folder.
-        option("--base", bases::anywhere(base)?);
-    }
-    if let Some(scratch) = &place.scratch {
-        option("--scratch", absolute(scratch)?.display().to_string());
-    }
     if pool.slots > 0 {
         option("--slots", pool.slots.to_string());
     }
@@ -248,13 +235,46 @@ fn worker_command(
     Ok(WorkerCommand { program, args })
 }
 
+/// What starts a command in an allocation, with the settings and layers of this one.
+///
+/// # Errors
+///
+/// A folder cannot be named.
+pub(crate) fn arguments(
+    command: &[&str],
+    place: &LayerPlaceArgs,
+    settings: &Settings,
+    file: Option<&Path>,
+) -> Result<Vec<String>, CliError> {
+    let mut args = vec!["-v".to_owned()];
+    if let Some(file) = file {
+        args.extend(["--settings".to_owned(), absolute(file)?.display().to_string()]);
+    }
+    args.extend(command.iter().map(|word| (*word).to_owned()));
+    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
+    option("--layers", absolute(&places::layers(place.layers.as_deref(), settings)?)?.display().to_string());
+    for base in &place.bases {
+        // A script starts in another folder.
+        option("--base", bases::anywhere(base)?);
+    }
+    if let Some(scratch) = &place.scratch {
+        option("--scratch", absolute(scratch)?.display().to_string());
+    }
+    Ok(args)
+}
+
+/// This program, by its path.
+///
+/// # Errors
+///
+/// The system does not say where it is.
+pub(crate) fn this_program() -> Result<PathBuf, CliError> {
+    std::env::current_exe().map_err(|source| CliError::File { path: THIS_PROGRAM.into(), doing: "found", source })
+}
+
 /// What allocations start: the node's program where it lies beside this one, which works as well.
 fn node_program() -> Result<PathBuf, CliError> {
-    let this = std::env::current_exe().map_err(|source| CliError::File {
-        path: THIS_PROGRAM.into(),
-        doing: "found",
-        source,
-    })?;
+    let this = this_program()?;
     let beside = this.with_file_name(longhaul_node::PROGRAM);
     Ok(if beside.is_file() { beside } else { this })
 }

@@ -43,7 +43,7 @@ impl Bases {
         for (env, image) in &settings.envs {
             of_envs.entry(env).or_insert(image);
         }
-        let paths = settings.certificates.iter().map(|path| expand(path)).collect::<Result<Vec<_>, _>>()?;
+        let paths = certificate_files(settings)?;
         let certificates = Certificates::read(&paths).map_err(NodeError::Certificates)?;
         let definition = |image: &str| -> Result<BaseDefinition, NodeError> {
             let source = match BaseSource::parse(image, &settings.ubuntu_mirror) {
@@ -59,6 +59,15 @@ impl Bases {
             .collect::<Result<_, NodeError>>()?;
         Ok(Self { usual, of_envs, certificate_files: paths })
     }
+}
+
+/// The files with the certificates that are trusted beside the usual ones.
+///
+/// # Errors
+///
+/// Nothing says where the user's home is.
+pub fn certificate_files(settings: &BaseSettings) -> Result<Vec<PathBuf>, NodeError> {
+    settings.certificates.iter().map(|path| expand(path)).collect()
 }
 
 /// What `--base` says: of which env, if of one, and the image.

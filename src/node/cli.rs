@@ -14,15 +14,23 @@ use crate::output::Format;
 #[derive(Debug, Parser)]
 #[command(name = crate::PROGRAM, version, after_long_help = crate::exit::HELP, max_term_width = 100)]
 pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub everywhere: Everywhere,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes, of both programs.
+#[derive(Debug, Args)]
+pub struct Everywhere {
     /// The settings file; `longhaul settings` prints one with every default.
     #[arg(long, global = true, value_name = "PATH", env = "LONGHAUL_SETTINGS", help_heading = "Everywhere")]
     pub settings: Option<PathBuf>,
     /// Says more on stderr; twice says most. RUST_LOG has the last word.
     #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Everywhere")]
     pub verbose: u8,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
 }
 
 /// What can be asked of the node's program.

@@ -45,7 +45,7 @@ pub fn run(args: Vec<OsString>) -> Exit {
         Ok(cli) => cli,
         Err(exit) => return exit,
     };
-    trace(cli.verbose);
+    trace(cli.everywhere.verbose);
     shown(act(cli))
 }
 
@@ -54,7 +54,7 @@ fn act(cli: Cli) -> Result<Exit, NodeError> {
     if let Command::Other(words) = &cli.command {
         return Err(NodeError::not_here(None, words));
     }
-    let file = cli.settings.or_else(places::settings_file);
+    let file = cli.everywhere.settings.or_else(places::settings_file);
     let settings = settings::load(file.as_deref()).map_err(NodeError::Settings)?;
     wait(async {
         match cli.command {

@@ -7,7 +7,7 @@ use longhaul_core::agent::ImageSize;
 use longhaul_core::endpoint::Protocol;
 use longhaul_core::judge::{FramePolicy, JudgePlan};
 
-use super::NO_CAP;
+use super::{NO_CAP, model_spec};
 use crate::benchmark::read_image;
 
 /// What a judge's parameters may be called.
@@ -60,11 +60,7 @@ impl JudgeTerms {
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let usage = || format!("`{text}` names no judge: write `ENDPOINT:MODEL`, or `ENDPOINT:MODEL?judges=3`");
-        let (endpoint, rest) = text.split_once(':').ok_or_else(usage)?;
-        let (model, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if endpoint.is_empty() || model.is_empty() || model.contains(char::is_whitespace) {
-            return Err(usage());
-        }
+        let (endpoint, model, query) = model_spec(text).ok_or_else(usage)?;
         let usual = JudgePlan::published(String::new(), String::new());
         let mut judge = Self {
             endpoint: endpoint.to_owned(),
@@ -89,12 +85,11 @@ impl JudgeTerms {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let pair = || format!("{name}={value}");
         match name {
             "judges" => {
                 self.judges = whole(name, value)?;
                 if self.judges > Self::MOST_JUDGES {
-                    return Err(format!("`{}`: {} are the most", pair(), Self::MOST_JUDGES));
+                    return Err(format!("`{name}={value}`: {} are the most", Self::MOST_JUDGES));
                 }
             }
             "asks" => self.asks = whole(name, value)?,

@@ -118,6 +118,15 @@ pub struct AuditTerms {
     pub images: u32,
 }
 
+/// The endpoint, the model and the parameters of `ENDPOINT:MODEL?NAME=VALUE&...`; nothing if either
+/// is not named.
+fn model_spec(text: &str) -> Option<(&str, &str, &str)> {
+    let (endpoint, rest) = text.split_once(':')?;
+    let (model, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let named = !endpoint.is_empty() && !model.is_empty() && !model.contains(char::is_whitespace);
+    named.then_some((endpoint, model, parameters))
+}
+
 impl AuditTerms {
     /// The most audits of an episode where nobody says.
     const MOST: u32 = 2;
@@ -135,11 +144,7 @@ impl AuditTerms {
     /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let usage = || format!("`{text}` names no auditor: write `ENDPOINT:MODEL`, or `ENDPOINT:MODEL?most=2`");
-        let (endpoint, rest) = text.split_once(':').ok_or_else(usage)?;
-        let (model, query) = rest.split_once('?').unwrap_or((rest, ""));
-        if endpoint.is_empty() || model.is_empty() || model.contains(char::is_whitespace) {
-            return Err(usage());
-        }
+        let (endpoint, model, query) = model_spec(text).ok_or_else(usage)?;
         let (endpoint, model) = (endpoint.to_owned(), model.to_owned());
         let mut audit = Self { endpoint, model, most: Self::MOST, max_output: Self::MAX_OUTPUT, images: Self::IMAGES };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {

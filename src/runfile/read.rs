@@ -62,7 +62,7 @@ pub(super) fn file(source: &Source, folder: Option<&Path>) -> Result<RunFile, St
             },
             audit,
             stall: fields.read("stall", stall)?,
-            verify: fields.read("verify", |word| word.parse::<Verify>().map_err(|error| error.to_string()))?,
+            verify: fields.read("verify", str::parse::<Verify>)?,
             judge: fields.read("judge", judge)?,
             hook_policy: fields.texts("hook_policy")?.unwrap_or_default(),
             max_attempts: fields.whole("max_attempts", 1)?,

@@ -45,6 +45,7 @@ use std::sync::Arc;
 
 pub use config::{Endpoint, NodeLimits, WorkerConfig};
 pub use error::WorkerError;
+pub(crate) use longhaul_core::text::chain;
 pub use session::prepare::{Prepared, prepare};
 pub use shutdown::{Shutdown, ShutdownTrigger, Urgency};
 
@@ -75,17 +76,6 @@ pub async fn run_with(
     driver: Arc<dyn Driver>,
 ) -> Result<(), WorkerError> {
     session::actor::run(config, endpoint, shutdown, driver).await
-}
-
-/// An error with its sources, in one line.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = text + ": " + &error.to_string();
-        source = error.source();
-    }
-    text
 }
 
 /// The last lines of a text, and no more than a few thousand characters of them.

@@ -1,7 +1,7 @@
 //! The worker's clocks.
 
 use std::sync::LazyLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use longhaul_core::time::{Millis, Timestamp};
 use nix::time::{ClockId, clock_gettime};
@@ -25,5 +25,10 @@ pub(crate) fn wall() -> Timestamp {
 
 /// How long ago `earlier` was.
 pub(crate) fn since(earlier: Moment) -> Millis {
-    Millis(u64::try_from(now().saturating_sub(earlier).as_millis()).unwrap_or(u64::MAX))
+    millis(now().saturating_sub(earlier))
+}
+
+/// A length as whole milliseconds.
+pub(crate) fn millis(length: Duration) -> Millis {
+    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }

@@ -39,7 +39,7 @@ impl Question<'_> {
                 body.insert("max_tokens".to_owned(), json!(max_output));
                 body.extend(system.map(|system| ("system".to_owned(), json!(system))));
                 body.insert("messages".to_owned(), json!([{"role": "user", "content": parts}]));
-                sampling(&mut body, "temperature", temperature, "top_p", top_p);
+                sampling(&mut body, temperature, "top_p", top_p);
                 Surface::Messages
             }
             Protocol::OpenAi => {
@@ -49,13 +49,13 @@ impl Question<'_> {
                 body.insert("model".to_owned(), json!(model));
                 body.insert("max_completion_tokens".to_owned(), json!(max_output));
                 body.insert("messages".to_owned(), json!(messages));
-                sampling(&mut body, "temperature", temperature, "top_p", top_p);
+                sampling(&mut body, temperature, "top_p", top_p);
                 Surface::ChatCompletions
             }
             Protocol::Gemini => {
                 let mut config = Map::new();
                 config.insert("maxOutputTokens".to_owned(), json!(max_output));
-                sampling(&mut config, "temperature", temperature, "topP", top_p);
+                sampling(&mut config, temperature, "topP", top_p);
                 body.extend(
                     system.map(|system| ("systemInstruction".to_owned(), json!({"parts": [{"text": system}]}))),
                 );
@@ -75,8 +75,8 @@ impl Question<'_> {
     }
 }
 
-fn sampling(into: &mut Map<String, Value>, warm: &str, temperature: Option<f64>, share: &str, top_p: Option<f64>) {
-    into.extend(temperature.map(|value| (warm.to_owned(), json!(value))));
+fn sampling(into: &mut Map<String, Value>, temperature: Option<f64>, share: &str, top_p: Option<f64>) {
+    into.extend(temperature.map(|value| ("temperature".to_owned(), json!(value))));
     into.extend(top_p.map(|value| (share.to_owned(), json!(value))));
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use longhaul_core::helper::{
     CONTROL_SOCKET, CommandSpec, HELPER_PROTOCOL, HELPER_SOCKETS, HelperAnswer, HelperFailure, HelperRequest,
 };
+use longhaul_core::text::chain;
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
@@ -291,15 +292,4 @@ fn io_failed(what: impl std::fmt::Display, error: &io::Error) -> HelperAnswer {
         _ => HelperFailure::Other,
     };
     failed(kind, format!("{what}: {error}"))
-}
-
-/// An error and its causes in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

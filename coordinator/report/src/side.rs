@@ -1,6 +1,6 @@
 //! Sides of a comparison: an agent of a run, with its episodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_core::ids::TaskName;
 use longhaul_core::measure::Row;
@@ -53,15 +53,13 @@ pub fn differences(one: &Side, other: &Side) -> Vec<Difference> {
     for (task, episodes) in &ones {
         let Some(counterparts) = others.get(task) else { continue };
         of += 1;
-        let mut differ: Vec<Part> = episodes
+        let differ: BTreeSet<Part> = episodes
             .iter()
             .flat_map(|episode| {
                 counterparts.iter().flat_map(|counterpart| episode.provenance.differences(&counterpart.provenance))
             })
             .filter(|part| one.agent == other.agent || !part.is_agents())
             .collect();
-        differ.sort_unstable();
-        differ.dedup();
         for part in differ {
             parts.entry(part).or_default().push((*task).clone());
         }

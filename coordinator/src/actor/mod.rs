@@ -19,6 +19,7 @@ use longhaul_core::call::PurseKind;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass};
 use longhaul_core::purse::PurseState;
+use longhaul_core::text::chain;
 use longhaul_core::time::Millis;
 use longhaul_engine::state::RunSummary;
 use longhaul_engine::{Command, Engine, Event, LeaseRef, Notice, Rejection};
@@ -33,7 +34,7 @@ use crate::allocator::Order;
 use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
 use crate::relay::Routes;
-use crate::session::{chain, wire};
+use crate::session::wire;
 use crate::shares::Shares;
 
 /// After so many events the state is saved and the journal before it deleted, so that a

@@ -6,6 +6,7 @@ use longhaul_core::call::PurseKind;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::purse::PurseState;
+use longhaul_core::text::chain;
 use longhaul_engine::{Command, Event, LeaseRef};
 use longhaul_proto::access::Secret;
 use longhaul_proto::v1;
@@ -15,7 +16,6 @@ use longhaul_store::Change;
 use super::{Actor, ActorError};
 use crate::message::{Report, now};
 use crate::project;
-use crate::session::chain;
 
 impl Actor {
     /// What a worker says of a purse. One whose lease is over asks in vain, and hears that by

@@ -96,12 +96,13 @@ impl Actor {
     }
 
     pub(super) fn live(&self, id: EpisodeId) -> Option<v1::LiveAttempt> {
-        let (episode, entry) = self.engine.state().runs.get(&id.run)?.episode(id.index)?;
+        let run = self.engine.state().runs.get(&id.run)?;
+        let (episode, entry) = run.episode(id.index)?;
         let EpisodeState::Active { number, worker, .. } = episode.state else { return None };
         let attempt = AttemptId { episode: id, number };
         let (phase, steps) = self.progress.get(&attempt).copied().unwrap_or((v1::AttemptPhase::Unspecified, 0));
         let acts = phase == v1::AttemptPhase::Acting;
-        let waits = acts.then(|| self.down_for(worker, self.endpoints_of(id))).flatten();
+        let waits = acts.then(|| self.down_for(worker, run.endpoints(entry))).flatten();
         let (waiting, since) = waits.unwrap_or_default();
         Some(v1::LiveAttempt {
             waiting,
@@ -111,11 +112,6 @@ impl Actor {
             phase: Some(v1::AttemptPhaseName { name: phase_name(phase).to_owned() }),
             steps,
         })
-    }
-
-    fn endpoints_of(&self, id: EpisodeId) -> &[String] {
-        let run = self.engine.state().runs.get(&id.run);
-        run.and_then(|run| Some(run.endpoints(run.episode(id.index)?.1))).unwrap_or_default()
     }
 
     /// Which of these endpoints answers no call of a worker, and why: what the worker says itself,

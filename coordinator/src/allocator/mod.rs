@@ -12,6 +12,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use longhaul_core::text::chain;
 use longhaul_core::time::Millis;
 use longhaul_engine::{Command, JobId, Pool, PoolId, Token};
 use longhaul_slurm::{
@@ -24,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::message::{Message, now};
 use crate::passes::Passes;
-use crate::session::chain;
 
 /// How often what the partitions offer is looked at.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(300);

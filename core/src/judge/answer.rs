@@ -107,15 +107,12 @@ fn candidates(text: &str) -> Vec<Value> {
         let body = block.strip_prefix("json").or_else(|| block.strip_prefix("JSON")).unwrap_or(block);
         found.extend(parse(body));
     }
-    if let (Some(start), Some(end)) = (text.find('{'), text.rfind('}'))
-        && start < end
-    {
-        found.extend(parse(&text[start..=end]));
-    }
-    if let (Some(start), Some(end)) = (text.find('['), text.rfind(']'))
-        && start < end
-    {
-        found.extend(parse(&text[start..=end]));
+    for (open, close) in [('{', '}'), ('[', ']')] {
+        if let (Some(start), Some(end)) = (text.find(open), text.rfind(close))
+            && start < end
+        {
+            found.extend(parse(&text[start..=end]));
+        }
     }
     let mut within = Vec::new();
     let (mut at, mut tries) = (0, 0);

@@ -21,6 +21,14 @@ pub struct Amount<T> {
     pub of_success: Option<T>,
 }
 
+impl<T: Copy> Amount<T> {
+    /// The total, if it is known of every episode.
+    #[must_use]
+    pub fn known(&self) -> Option<T> {
+        (self.missing == 0).then_some(self.total)
+    }
+}
+
 /// What episodes with a verdict used.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Amounts {

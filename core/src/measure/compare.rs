@@ -17,7 +17,6 @@ use super::row::{Row, State};
 use super::stopped::{Stopped, three_ways};
 use super::workflow::{Workflow, counted, workflow};
 use crate::ids::TaskName;
-use crate::money::Money;
 use crate::stats::{
     Interval, OddsRatio, PairedTable, PairedTest, bounds, cohen_h, detectable_difference, newcombe, paired_odds_ratio,
     pairs_needed, sign_flip, smallest_decisive, standardized_mean_difference,
@@ -205,8 +204,8 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, options: &Options) -> Comparison {
         workflow: workflows(&decided, options),
         stopped: three_ways(&decided, options),
         equal_dollars: cheaper.and_then(|at| equal_dollars(&decided, at, options)),
-        dollars: at_each(chosen(&options.dollars, At::Dollars, &both, At::Dollars(Money::ZERO))),
-        steps: at_each(chosen(&options.steps, At::Steps, &both, At::Steps(0))),
+        dollars: at_each(chosen(&options.dollars, At::Dollars, &both)),
+        steps: at_each(chosen(&options.steps, At::Steps, &both)),
         amounts_a,
         amounts_b,
         reach: reach(pass.as_ref().map(|pass| pass.table).unwrap_or_default(), options),
@@ -221,8 +220,8 @@ pub fn compare(a: &Side<'_>, b: &Side<'_>, options: &Options) -> Comparison {
 }
 
 /// The budgets that were asked for, or those that fit.
-pub(super) fn chosen<T: Copy>(asked: &[T], made: fn(T) -> At, rows: &[&Row], unit: At) -> Vec<At> {
-    if asked.is_empty() { grid(rows, unit) } else { asked.iter().copied().map(made).collect() }
+pub(super) fn chosen<T: Copy + Default>(asked: &[T], made: fn(T) -> At, rows: &[&Row]) -> Vec<At> {
+    if asked.is_empty() { grid(rows, made(T::default())) } else { asked.iter().copied().map(made).collect() }
 }
 
 impl Comparison {
@@ -338,7 +337,9 @@ fn pass(pairs: &[Pair<'_>], decided: &[Pair<'_>], options: &Options) -> Option<P
         outcomes.iter().map(|(_, passed)| (f64::from(u8::from(*passed)), 1.0)).collect()
     };
     let clusters = Clusters::of(decided.iter().map(|pair| &pair.a.task), options);
-    let bounded = Bounded::of(pairs);
+    // Each side has a verdict, or it was we who did not find out.
+    let ran = |row: &Row| matches!(row.state, State::Verdict { .. } | State::Faulted { .. } | State::Unverified { .. });
+    let bounded = Bounded::of(pairs.iter().filter(|pair| ran(pair.a) && ran(pair.b)), |row| row.passed().is_none());
     Some(PassComparison {
         difference: table.difference()?,
         newcombe: newcombe(&table, options.confidence)?,
@@ -347,8 +348,8 @@ fn pass(pairs: &[Pair<'_>], decided: &[Pair<'_>], options: &Options) -> Option<P
         odds_ratio: paired_odds_ratio(table.a_only, table.b_only),
         cohen_h: cohen_h(a.value, b.value),
         unknown: bounded.pairs - table.pairs(),
-        bounds_a: bounds(bounded.passed_a, bounded.pairs - bounded.unknown_a, bounded.unknown_a)?,
-        bounds_b: bounds(bounded.passed_b, bounded.pairs - bounded.unknown_b, bounded.unknown_b)?,
+        bounds_a: bounded.of_a()?,
+        bounds_b: bounded.of_b()?,
         bounds: bounded.difference(),
         table,
         a,
@@ -356,36 +357,45 @@ fn pass(pairs: &[Pair<'_>], decided: &[Pair<'_>], options: &Options) -> Option<P
     })
 }
 
-/// Pairs in which each side has a verdict, or it was we who did not find out.
+/// Pairs of which some outcomes are taken for unknown, so that rates are known within bounds.
 #[derive(Default)]
-struct Bounded {
+pub(super) struct Bounded {
     pairs: u64,
     passed_a: u64,
     passed_b: u64,
-    unknown_a: u64,
-    unknown_b: u64,
+    pub(super) unknown_a: u64,
+    pub(super) unknown_b: u64,
 }
 
 impl Bounded {
-    fn of(pairs: &[Pair<'_>]) -> Self {
+    /// Counts pairs; `unknown` says of which rows, none of them passed, the outcome is not known.
+    pub(super) fn of<'p, 'r: 'p>(
+        pairs: impl IntoIterator<Item = &'p Pair<'r>>,
+        unknown: impl Fn(&Row) -> bool,
+    ) -> Self {
         let mut bounded = Self::default();
         for pair in pairs {
-            let ran = |row: &Row| {
-                matches!(row.state, State::Verdict { .. } | State::Faulted { .. } | State::Unverified { .. })
-            };
-            if !ran(pair.a) || !ran(pair.b) {
-                continue;
-            }
             bounded.pairs += 1;
             bounded.passed_a += u64::from(pair.a.passed() == Some(true));
             bounded.passed_b += u64::from(pair.b.passed() == Some(true));
-            bounded.unknown_a += u64::from(pair.a.passed().is_none());
-            bounded.unknown_b += u64::from(pair.b.passed().is_none());
+            bounded.unknown_a += u64::from(unknown(pair.a));
+            bounded.unknown_b += u64::from(unknown(pair.b));
         }
         bounded
     }
 
-    fn difference(&self) -> Interval {
+    /// The rate of A, at least and at most; none without pairs.
+    pub(super) fn of_a(&self) -> Option<Interval> {
+        bounds(self.passed_a, self.pairs - self.unknown_a, self.unknown_a)
+    }
+
+    /// The rate of B likewise.
+    pub(super) fn of_b(&self) -> Option<Interval> {
+        bounds(self.passed_b, self.pairs - self.unknown_b, self.unknown_b)
+    }
+
+    /// The rate of A less that of B, at least and at most.
+    pub(super) fn difference(&self) -> Interval {
         let [pairs, passed_a, passed_b, unknown_a, unknown_b] =
             [self.pairs, self.passed_a, self.passed_b, self.unknown_a, self.unknown_b].map(|count| count as f64);
         Interval { low: (passed_a - passed_b - unknown_b) / pairs, high: (passed_a + unknown_a - passed_b) / pairs }

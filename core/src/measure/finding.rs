@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::TaskName;
 use crate::outcome::SettlementKind;
+use crate::text::named;
 
 /// How many episodes or tasks a message names before it counts the rest.
 const NAMED: usize = 5;
@@ -139,63 +140,63 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ScoreMissing { episodes } => {
-                write!(f, "verdicts without a score, left out of averages: {}", Names(episodes))
+                write!(f, "verdicts without a score, left out of averages: {}", named(episodes, NAMED))
             }
             Self::ScoreNotANumber { episodes } => {
-                write!(f, "scores that are no number, left out of averages: {}", Names(episodes))
+                write!(f, "scores that are no number, left out of averages: {}", named(episodes, NAMED))
             }
             Self::ScoreOutOfRange { episodes } => {
-                write!(f, "scores outside 0 to 100, left out of averages: {}", Names(episodes))
+                write!(f, "scores outside 0 to 100, left out of averages: {}", named(episodes, NAMED))
             }
             Self::ScoresLikeFractions { agent, episodes } => write!(
                 f,
                 "scores of {agent} look like 0 to 1 where 0 to 100 is meant, so that no average is given: {}",
-                Names(episodes)
+                named(episodes, NAMED)
             ),
             Self::PassedWithoutPoints { episodes } => {
-                write!(f, "passed with a score of 0: {}", Names(episodes))
+                write!(f, "passed with a score of 0: {}", named(episodes, NAMED))
             }
             Self::Duplicate { agent, task, sample, episodes, differ } => {
                 let counted = if *differ { "they differ, and none is counted" } else { "counted once" };
                 write!(
                     f,
                     "sample {sample} of {task} by {agent} is there more than once, {counted}: {}",
-                    Names(episodes)
+                    named(episodes, NAMED)
                 )
             }
             Self::WithoutVerdict { agent, kind, episodes } => {
-                write!(f, "{kind} episodes of {agent}, left out of rates: {}", Names(episodes))
+                write!(f, "{kind} episodes of {agent}, left out of rates: {}", named(episodes, NAMED))
             }
             Self::Unsettled { agent, episodes } => {
-                write!(f, "episodes of {agent} that are not settled yet: {}", Names(episodes))
+                write!(f, "episodes of {agent} that are not settled yet: {}", named(episodes, NAMED))
             }
             Self::RoundsDisagree { episodes } => {
-                write!(f, "the verdict says another thing than the rounds: {}", Names(episodes))
+                write!(f, "the verdict says another thing than the rounds: {}", named(episodes, NAMED))
             }
             Self::BrokenRoundWithPasses { episodes } => {
-                write!(f, "checks of a broken round are said to hold, counted as failed: {}", Names(episodes))
+                write!(f, "checks of a broken round are said to hold, counted as failed: {}", named(episodes, NAMED))
             }
             Self::RoundsUnusable { episodes } => write!(
                 f,
                 "rounds with a check twice, or without any, left out of the measures of rounds: {}",
-                Names(episodes)
+                named(episodes, NAMED)
             ),
             Self::ProgressFalls { episodes } => {
-                write!(f, "steps or dollars fall on the way, the course is not used: {}", Names(episodes))
+                write!(f, "steps or dollars fall on the way, the course is not used: {}", named(episodes, NAMED))
             }
             Self::NoDollars { agent, episodes } => {
                 write!(
                     f,
                     "dollars of {agent} are not known (no price, or a network beside the gateway): {}",
-                    Names(episodes)
+                    named(episodes, NAMED)
                 )
             }
             Self::SeveralAgents { side, agents } => {
-                write!(f, "{side} holds rows of several agents: {}", Names(agents))
+                write!(f, "{side} holds rows of several agents: {}", named(agents, NAMED))
             }
-            Self::OneSided { side, tasks } => write!(f, "only {side} has these tasks: {}", Names(tasks)),
+            Self::OneSided { side, tasks } => write!(f, "only {side} has these tasks: {}", named(tasks, NAMED)),
             Self::Unpaired { side, episodes } => {
-                write!(f, "samples of {side} without a counterpart: {}", Names(episodes))
+                write!(f, "samples of {side} without a counterpart: {}", named(episodes, NAMED))
             }
             Self::NoCommonTask => f.write_str("there is no common task"),
             Self::NoCommonVerdict => f.write_str("there is no task on which both have a verdict"),
@@ -204,24 +205,6 @@ impl fmt::Display for Finding {
                     if *envs == 1 { ("1 env".to_owned(), "this env") } else { (format!("{envs} envs"), "these envs") };
                 write!(f, "only {envs}: intervals resample tasks, and hold for {these} alone")
             }
-        }
-    }
-}
-
-/// The first few names, and how many more there are.
-struct Names<'a, T>(&'a [T]);
-
-impl<T: fmt::Display> fmt::Display for Names<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.0.iter().take(NAMED).enumerate() {
-            if index > 0 {
-                f.write_str(", ")?;
-            }
-            name.fmt(f)?;
-        }
-        match self.0.len().checked_sub(NAMED) {
-            Some(more) if more > 0 => write!(f, " and {more} more"),
-            _ => Ok(()),
         }
     }
 }

@@ -79,8 +79,8 @@ pub fn compare_all(sides: &[Side<'_>], options: &Options) -> Comparisons {
         .map(|rows| rows.iter().copied().filter(|row| row.passed().is_some() && common.contains(&row.task)).collect())
         .collect();
     let all: Vec<&Row> = counted.iter().flatten().copied().collect();
-    let dollars = chosen(&options.dollars, At::Dollars, &all, At::Dollars(Money::ZERO));
-    let steps = chosen(&options.steps, At::Steps, &all, At::Steps(0));
+    let dollars = chosen(&options.dollars, At::Dollars, &all);
+    let steps = chosen(&options.steps, At::Steps, &all);
     let mut agents: Vec<AgentPoint> = sides
         .iter()
         .zip(&counted)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::compare::{Pair, table};
+use super::compare::{Bounded, Pair, table};
 use super::options::Options;
 use super::row::Row;
 use crate::outcome::EndedBy;
@@ -54,23 +54,16 @@ pub(super) fn stopped(row: &Row) -> bool {
 
 /// The three ways over pairs of verdicts; none without pairs.
 pub(super) fn three_ways(pairs: &[Pair<'_>], options: &Options) -> Option<Stopped> {
-    if pairs.is_empty() {
-        return None;
-    }
-    let n = pairs.len() as f64;
-    let count = |holds: &dyn Fn(&Pair<'_>) -> bool| pairs.iter().filter(|pair| holds(pair)).count() as f64;
-    let (a, b) = (count(&|pair| stopped(pair.a)), count(&|pair| stopped(pair.b)));
-    let (passed_a, passed_b) =
-        (count(&|pair| pair.a.passed() == Some(true)), count(&|pair| pair.b.passed() == Some(true)));
+    let censored = Bounded::of(pairs, stopped);
     let finished: Vec<Pair<'_>> = pairs.iter().copied().filter(|pair| !stopped(pair.a) && !stopped(pair.b)).collect();
     Some(Stopped {
-        a: a as u64,
-        b: b as u64,
+        a: censored.unknown_a,
+        b: censored.unknown_b,
         as_failed: Treatment::of(pairs, options),
         left_out: Treatment::of(&finished, options),
-        censored_a: Interval { low: passed_a / n, high: (passed_a + a) / n },
-        censored_b: Interval { low: passed_b / n, high: (passed_b + b) / n },
-        censored_difference: Interval { low: (passed_a - passed_b - b) / n, high: (passed_a + a - passed_b) / n },
+        censored_a: censored.of_a()?,
+        censored_b: censored.of_b()?,
+        censored_difference: censored.difference(),
     })
 }
 

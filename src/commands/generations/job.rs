@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::Digest;
 use longhaul_slurm::{
-    AllocationRequest, Client, JobState, JobView, Limits, Memory, Owner, ScriptError, Shape, System, Template, Token,
-    WarningSignal, Which, WorkerCommand, script,
+    AllocationRequest, Client, JobState, JobView, Limits, Memory, Owner, Shape, System, Template, Token, WarningSignal,
+    Which, WorkerCommand, script,
 };
 
-use super::record::{Job, Record, Turn};
-use crate::bases;
+use super::record::{Record, Turn};
 use crate::cli::LayerPlaceArgs;
 use crate::commands::slurm;
 use crate::error::CliError;
-use crate::machine::THIS_PROGRAM;
 use crate::output;
-use crate::places::{self, absolute};
 use crate::settings::Settings;
 
 const MIB: u64 = 1 << 20;
@@ -50,11 +47,7 @@ impl Wanted {
         // One name for one store, whoever looks for it.
         let name = Digest::of(store.as_os_str().as_encoded_bytes()).short();
         let owner = Owner::new(format!("serve-{name}")).map_err(failed)?;
-        let program = std::env::current_exe().map_err(|source| CliError::File {
-            path: THIS_PROGRAM.into(),
-            doing: "found",
-            source,
-        })?;
+        let at = store.display().to_string();
         Ok(Self {
             owner,
             template: Template {
@@ -72,8 +65,8 @@ impl Wanted {
                 prologue: set.prologue.clone(),
                 ..Template::default()
             },
-            program,
-            args: arguments(store, place, settings, file)?,
+            program: slurm::this_program()?,
+            args: slurm::arguments(&["serve", "--slurm", "--store", &at], place, settings, file)?,
             after_minutes: minutes.saturating_sub(set.overlap.0.div_ceil(MINUTE)).max(1),
         })
     }
@@ -93,7 +86,7 @@ impl Wanted {
     /// # Errors
     ///
     /// A setting cannot be written into it.
-    pub(crate) fn script(&self, generation: u64, before: Option<&str>) -> Result<String, ScriptError> {
+    pub(crate) fn script(&self, generation: u64, before: Option<&str>) -> Result<String, CliError> {
         let mut template = self.template.clone();
         // When the one before is gone, however it went; or, so that there is no gap, a while before that.
         template
@@ -103,32 +96,8 @@ impl Wanted {
         args.extend(["--generation".to_owned(), generation.to_string()]);
         let worker = WorkerCommand { program: self.program.clone(), args };
         script(&template, &AllocationRequest { token: self.token(generation), shape: Shape::Single, worker })
+            .map_err(failed)
     }
-}
-
-/// The command line of a coordinator in an allocation, but for its generation.
-fn arguments(
-    store: &Path,
-    place: &LayerPlaceArgs,
-    settings: &Settings,
-    file: Option<&Path>,
-) -> Result<Vec<String>, CliError> {
-    let mut args = vec!["-v".to_owned()];
-    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
-    if let Some(file) = file {
-        option("--settings", absolute(file)?.display().to_string());
-    }
-    args.extend(["serve", "--slurm"].map(str::to_owned));
-    let mut option = |name: &str, value: String| args.extend([name.to_owned(), value]);
-    option("--store", store.display().to_string());
-    option("--layers", absolute(&places::layers(place.layers.as_deref(), settings)?)?.display().to_string());
-    for base in &place.bases {
-        option("--base", bases::anywhere(base)?);
-    }
-    if let Some(scratch) = &place.scratch {
-        option("--scratch", absolute(scratch)?.display().to_string());
-    }
-    Ok(args)
 }
 
 /// The queue, as far as it is about one coordinator's own allocations.
@@ -165,14 +134,13 @@ impl Jobs {
         Ok(found.into_iter().find(|job| !job.state.is_ended()))
     }
 
-    /// Whether a job of that name is over.
-    pub(crate) async fn is_over(&self, generation: u64) -> Job {
+    /// Whether the job of a generation is known to be over.
+    pub(crate) async fn is_over(&self, generation: u64) -> bool {
         match self.live(generation).await {
-            Ok(Some(_)) => Job::There,
-            Ok(None) => Job::Over,
+            Ok(live) => live.is_none(),
             Err(error) => {
                 tracing::warn!(%error, "the queue is not known");
-                Job::Unknown
+                false
             }
         }
     }
@@ -216,7 +184,7 @@ impl Jobs {
         if let Some(job) = self.live(generation).await? {
             return Ok(job.raw_id.to_string());
         }
-        let text = self.wanted.script(generation, before).map_err(failed)?;
+        let text = self.wanted.script(generation, before)?;
         Ok(self.client.submit(&text).await.map_err(failed)?.to_string())
     }
 

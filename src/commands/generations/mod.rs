@@ -17,7 +17,8 @@ mod record;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use longhaul_coordinator::{ACCESS_FILE, ACCESS_FOLDER, Config, Coordinator, StartError};
+use longhaul_coordinator::{Config, Coordinator, StartError};
+use longhaul_core::text::chain;
 use longhaul_proto::access::Secret;
 use longhaul_proto::v1;
 use longhaul_slurm::Allocation;
@@ -28,9 +29,9 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) use self::job::refuse_served;
 use self::job::{Jobs, Wanted};
 pub(crate) use self::record::is_served;
-use self::record::{Job, Next, Record, Turn};
+use self::record::{Next, Record, Turn};
 use crate::cli::{LayerPlaceArgs, ServeArgs, SourceArgs};
-use crate::client::Client;
+use crate::client::{Client, remote_access};
 use crate::commands::run::{cluster, secrets};
 use crate::commands::{serve, slurm};
 use crate::error::CliError;
@@ -90,8 +91,7 @@ pub(crate) fn script(
     settings: &Settings,
     file: Option<&Path>,
 ) -> Result<String, CliError> {
-    let script = Wanted::of(store, place, settings, file)?.script(1, None);
-    script.map_err(|error| CliError::OwnAllocation(Box::new(error)))
+    Wanted::of(store, place, settings, file)?.script(1, None)
 }
 
 /// Asks for the first generation, or finds the one that is there; gives it this process's keys once
@@ -160,9 +160,11 @@ pub(crate) async fn ask(args: &ServeArgs, settings: &Settings, file: Option<&Pat
         }
     };
     secrets::put(&client, secrets::of_settings(settings)).await?;
-    let access = store.join(ACCESS_FOLDER).join(ACCESS_FILE);
     output::note(&format!("serving {} from an allocation ({})", store.display(), client.address));
-    output::note(&format!("  submit to it with: longhaul run BENCHMARK ... --coordinator {}", access.display()));
+    output::note(&format!(
+        "  submit to it with: longhaul run BENCHMARK ... --coordinator {}",
+        remote_access(&store).display()
+    ));
     output::note(&format!(
         "  it ends when no run was open for {}",
         crate::units::show_duration(settings.slurm.coordinator.idle)
@@ -178,7 +180,7 @@ async fn settled_record(store: &Path, jobs: &Jobs) -> Result<Option<Record>, Cli
         let read = Record::read(store);
         let record = read.map_err(|source| CliError::File { path: store.to_owned(), doing: "read", source })?;
         match &record {
-            Some(last) if last.closed && !last.ended && jobs.is_over(last.generation).await != Job::Over => {
+            Some(last) if last.closed && !last.ended && !jobs.is_over(last.generation).await => {
                 if !std::mem::replace(&mut said, true) {
                     output::note(&format!(
                         "the coordinator that was there (job {}) still ends; waiting for it",
@@ -207,7 +209,7 @@ async fn answering(store: &Path, generation: u64, jobs: &Jobs) -> Result<Client,
     loop {
         let record = Record::read(store).ok().flatten();
         if record.is_some_and(|record| record.generation >= generation && !record.ended)
-            && let Ok(client) = Client::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await
+            && let Ok(client) = Client::open(&remote_access(store)).await
         {
             return Ok(client);
         }
@@ -299,7 +301,7 @@ pub(crate) async fn serve(
             written = written.and(now);
         }
         // Somebody may have found it just before that.
-        if end != End::Idle || !is_needed(&coordinator).await {
+        if end != End::Idle || !is_needed(&coordinator) {
             break end;
         }
         record.closed = false;
@@ -361,10 +363,7 @@ async fn begin(own: Turn, jobs: &Jobs, config: Config) -> Result<Option<Coordina
             }
             // What is in the way may go: nobody else would serve this store.
             Err(error) if since.elapsed() < LOCK_LIMIT => {
-                tracing::error!(
-                    error = crate::output::escape_line(&chain(&error)),
-                    "the coordinator does not start yet"
-                );
+                tracing::error!(error = output::escape_line(&chain(&error)), "the coordinator does not start yet");
                 tokio::time::sleep(10 * LOOK).await;
             }
             Err(error) => return Err(CliError::Start(error)),
@@ -385,7 +384,7 @@ async fn begin(own: Turn, jobs: &Jobs, config: Config) -> Result<Option<Coordina
 
 /// Asks the generation before for the store; the keys that it had.
 async fn hand_over(store: &Path, generation: u64) -> Result<Vec<(String, Secret)>, CliError> {
-    let client = Client::open(&store.join(ACCESS_FOLDER).join(ACCESS_FILE)).await?;
+    let client = Client::open(&remote_access(store)).await?;
     let answer = client.control.clone().hand_over(v1::HandOverRequest { generation }).await;
     let secrets = answer.map_err(client.refused("hand over its store"))?.into_inner().secrets;
     Ok(secrets.into_iter().map(|secret| (secret.name, Secret::new(secret.value))).collect())
@@ -478,13 +477,13 @@ async fn watch(
                     asked = next;
                 }
                 Err(error) => {
-                    let error = crate::output::escape_line(&chain(&error));
+                    let error = output::escape_line(&chain(&error));
                     tracing::error!(error, "the next generation cannot be asked for, and is asked for again");
                 }
             }
             ask_at = Instant::now() + AGAIN;
         }
-        if is_needed(coordinator).await {
+        if is_needed(coordinator) {
             needed = Instant::now();
         }
         if needed.elapsed() >= settings.slurm.coordinator.idle.to_std() {
@@ -495,19 +494,6 @@ async fn watch(
 }
 
 /// Whether a run is open, or that is not known.
-async fn is_needed(coordinator: &Coordinator) -> bool {
-    let Ok(client) = Client::open(coordinator.local_access()).await else { return true };
-    let listed = client.control.clone().list_runs(v1::ListRunsRequest {}).await;
-    listed.map_or(true, |runs| runs.into_inner().runs.iter().any(|run| run.settled_at_millis == 0))
-}
-
-/// An error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.extend([": ", &cause.to_string()]);
-        source = cause.source();
-    }
-    text
+fn is_needed(coordinator: &Coordinator) -> bool {
+    coordinator.reader().runs().map_or(true, |runs| runs.iter().any(|run| run.settled_at.is_none()))
 }

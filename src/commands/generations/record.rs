@@ -58,17 +58,6 @@ pub(crate) fn is_served(store: &Path) -> bool {
     Record::read(store).ok().flatten().is_some_and(|record| !record.ended)
 }
 
-/// What Slurm says of the job of the generation before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
-    /// It waits, runs or ends.
-    There,
-    /// It is over, or not known any more.
-    Over,
-    /// Nothing: Slurm does not answer.
-    Unknown,
-}
-
 /// A job of a generation that is not over, as Slurm lists it. A generation may have more than one:
 /// an answer of sbatch's was lost, and the job was there all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::{output, places};
 
 /// Which runs stand on which layers.
 #[derive(Debug, Default)]
-pub(crate) struct Cited {
+pub(super) struct Cited {
     by: BTreeMap<Digest, Vec<String>>,
     /// The stores that were looked through, for people.
     pub(super) places: Vec<String>,
@@ -45,7 +45,7 @@ impl Cited {
 
     /// Adds the layers of every run of a source. There is no run in a store that is not kept: all
     /// of them count.
-    pub(crate) async fn add(&mut self, source: &Source) -> Result<(), CliError> {
+    async fn add(&mut self, source: &Source) -> Result<(), CliError> {
         for run in source.runs().await? {
             let id = convert::parsed("run_id", &run.run_id).map_err(CliError::Answer)?;
             for row in source.layers(Some(id)).await? {
@@ -61,7 +61,7 @@ impl Cited {
     }
 
     /// The keys.
-    pub(crate) fn keys(&self) -> BTreeSet<Digest> {
+    pub(super) fn keys(&self) -> BTreeSet<Digest> {
         self.by.keys().copied().collect()
     }
 

@@ -34,7 +34,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::{self, Format, Table, Tone, cut};
 use crate::settings::Settings;
-use crate::{show, units};
+use crate::{reading, show, units};
 
 /// The most of a fault's message or of a remark that a row shows.
 const REASON_WIDTH: usize = 90;
@@ -335,12 +335,7 @@ async fn starts(source: &Source, run: RunId) -> Result<Vec<Tried>, CliError> {
 async fn start(source: &Source, row: &v1::EpisodeRow) -> Result<Start, CliError> {
     let episode = convert::parsed("episode_id", &row.episode_id).map_err(CliError::Answer)?;
     let answer = source.episode(episode).await?;
-    let attempts: Vec<AttemptRecord> = answer
-        .attempts_json
-        .iter()
-        .map(|json| serde_json::from_slice(json))
-        .collect::<Result<_, _>>()
-        .map_err(|source| CliError::Record { what: format!("an attempt of episode {episode}"), source })?;
+    let attempts = reading::attempts(episode, &answer)?;
     let came = Came::of(show::settlement(row)?);
     let last = attempts.last();
     let frame = match last {

@@ -9,13 +9,12 @@ use longhaul_core::ids::{AttemptId, EpisodeId};
 use longhaul_core::judge::{CHECKLIST_FILE, JudgePlan, Rubric};
 use longhaul_core::outcome::Settlement;
 use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
-use longhaul_core::step::StepRecord;
 use longhaul_proto::{convert, v1};
 use serde::Deserialize;
 
 use crate::client::Source;
 use crate::error::CliError;
-use crate::show;
+use crate::{reading, show};
 
 /// The log that holds the screen after the export hook.
 const AFTER_EXPORT: &str = "post_verification.png";
@@ -85,9 +84,7 @@ pub(super) async fn read(
         Err(reason) => return Ok(Err(reason)),
     };
     let (mut screens, mut size) = (Vec::new(), None);
-    for row in source.steps(attempt).await? {
-        let step: StepRecord = serde_json::from_slice(&row.record_json)
-            .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })?;
+    for step in reading::steps(source, attempt).await? {
         size.get_or_insert(ImageSize { width: step.screen.width, height: step.screen.height });
         screens.push(step.screen.png);
     }
@@ -134,7 +131,8 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
     }
 }
 
-fn file(path: &Path) -> Result<Vec<u8>, CliError> {
+/// A file that a person named.
+pub(super) fn file(path: &Path) -> Result<Vec<u8>, CliError> {
     fs::read(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "read", source })
 }
 

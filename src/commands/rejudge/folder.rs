@@ -24,6 +24,7 @@ use longhaul_gateway::ports::{Bank, Blob, Journal, JournalError, Later, Refused,
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::case;
 use crate::error::CliError;
 
 /// A line of `calls.jsonl`.
@@ -223,8 +224,7 @@ impl Bank for Capped {
 
 /// The digest of a file's words, for what was asked.
 pub(super) fn digest_of(path: &Path) -> Result<Digest, CliError> {
-    let bytes = fs::read(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "read", source })?;
-    Ok(Digest::of(&bytes))
+    Ok(Digest::of(&case::file(path)?))
 }
 
 /// The digest of the checklists in a folder with ENV/TASK.json: their names and words.

@@ -4,7 +4,7 @@
 mod case;
 mod folder;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use longhaul_core::ids::RunId;
 use longhaul_core::judge::{JudgePlan, Judgement};
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{Settlement, Verdict};
-use longhaul_gateway::ports::{Secret, Secrets, SystemClock};
+use longhaul_core::text::chain;
+use longhaul_gateway::ports::SystemClock;
 use longhaul_gateway::{Account, Gateway, GatewayConfig, Opening, Proxies};
-use longhaul_node::error::NodeError;
 use longhaul_proto::{convert, v1};
 use longhaul_worker::judge::{Judge, JudgeError};
 use rand::TryRngCore as _;
@@ -25,18 +25,17 @@ use tokio::task::LocalSet;
 
 use self::case::{Case, Checklists};
 use self::folder::{Capped, Folder};
-use super::run::secrets::{self, MissingKey};
+use super::run::secrets::{self, Keys, MissingKey};
 use crate::benchmark::{self, Limits, ModelTerms};
 use crate::cli::{Cap, JudgeArg, SourceArgs, cap, judge_arg};
 use crate::client::Source;
-use crate::commands::generations::chain;
 use crate::commands::prices;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
 use crate::runfile::JudgeTerms;
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::{places, show};
+use crate::{bases, show};
 
 /// The most of a reason that a row shows.
 const REASON_WIDTH: usize = 70;
@@ -108,6 +107,21 @@ struct Judged {
     failed: bool,
 }
 
+impl Judged {
+    /// It for programs.
+    fn json(&self) -> Value {
+        json!({
+            "episode": self.row.episode_id,
+            "task": self.row.task,
+            "agent": self.row.agent,
+            "sample": self.row.sample,
+            "settled_as": self.settlement,
+            "judgement": self.judgement.as_ref().ok(),
+            "error": self.judgement.as_ref().err(),
+        })
+    }
+}
+
 /// Judges the trajectories of a run.
 ///
 /// # Errors
@@ -168,16 +182,6 @@ async fn judge_plan(
     Ok(JudgePlan { judges: args.judges.unwrap_or(plan.judges), ..plan })
 }
 
-/// The keys that this process has, by name.
-#[derive(Debug)]
-struct Keys(BTreeMap<String, Secret>);
-
-impl Secrets for Keys {
-    fn get(&self, name: &str) -> Option<Secret> {
-        self.0.get(name).cloned()
-    }
-}
-
 /// The endpoint and price of the judge, with the keys that it needs.
 fn gateway_plan(
     args: &RejudgeArgs,
@@ -198,13 +202,10 @@ fn gateway_plan(
         // This process connects itself: there is no coordinator in between.
         endpoint.relay = false;
     }
-    let (_, missing) = secrets::of_run(Some(&gateway));
+    let (keys, missing) = secrets::of_run(Some(&gateway));
     if let Some(MissingKey { endpoint, variable }) = missing.into_iter().next() {
         return Err(CliError::NoKey { endpoint, variable });
     }
-    let names = gateway.endpoints.iter().filter_map(|endpoint| endpoint.secret.clone());
-    let keys = names.filter_map(|name| std::env::var(&name).ok().map(|key| (name, Secret::new(key.trim().to_owned()))));
-    let keys = Keys(keys.collect());
     Ok((gateway, keys))
 }
 
@@ -219,8 +220,7 @@ fn account(
     let variables = settings.proxy.variables(|name| std::env::var(name).ok());
     let proxy = |name: &str| variables.get(name).cloned().unwrap_or_default();
     let proxies = Proxies { https: proxy("https_proxy"), http: proxy("http_proxy"), none: proxy("no_proxy") };
-    let certificates = settings.base.certificates.iter().map(|path| places::expand(path));
-    let extra_roots = certificates.collect::<Result<Vec<_>, NodeError>>()?;
+    let extra_roots = bases::certificate_files(&settings.base)?;
     let seed = rand::rngs::OsRng.try_next_u64().unwrap_or_default();
     let config = GatewayConfig { proxies, extra_roots, ..GatewayConfig::new(Arc::new(SystemClock), seed) };
     let gateway = Gateway::new(config, Arc::new(keys)).map_err(|error| CliError::Machine(Box::new(error)))?;
@@ -274,16 +274,9 @@ async fn one(bench: Arc<Bench>, row: v1::EpisodeRow) -> Result<Judged, CliError>
     };
     // What cannot be read is among the reasons by now.
     let settlement = show::settlement(&row).ok().flatten();
-    bench.folder.keep(&json!({
-        "episode": row.episode_id,
-        "task": row.task,
-        "agent": row.agent,
-        "sample": row.sample,
-        "settled_as": settlement,
-        "judgement": judgement.as_ref().ok(),
-        "error": judgement.as_ref().err(),
-    }))?;
-    Ok(Judged { row, settlement, failed: judgement.is_err(), judgement })
+    let judged = Judged { row, settlement, failed: judgement.is_err(), judgement };
+    bench.folder.keep(&judged.json())?;
+    Ok(judged)
 }
 
 async fn judge(bench: &Bench, case: &Case) -> Result<Judgement, String> {
@@ -313,15 +306,7 @@ fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) ->
             "judged_before": before,
             "agree": agree,
             "comparable": both,
-            "episodes": judged.iter().map(|one| json!({
-                "episode": one.row.episode_id,
-                "task": one.row.task,
-                "agent": one.row.agent,
-                "sample": one.row.sample,
-                "settled_as": one.settlement,
-                "judgement": one.judgement.as_ref().ok(),
-                "error": one.judgement.as_ref().err(),
-            })).collect::<Vec<_>>(),
+            "episodes": judged.iter().map(|one| one.json()).collect::<Vec<_>>(),
         })),
         Format::Human => {
             let mut table = Table::new(&["#", "task", "agent", "settled as", "score", "judged", "score", "why"]);
@@ -332,9 +317,8 @@ fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) ->
                 };
                 let (word, score, why) = match &one.judgement {
                     Ok(judgement) => {
-                        let word = if judgement.passed { "passed" } else { "failed" };
                         let why = judgement.judges.first().map(|judge| judge.reasoning.clone()).unwrap_or_default();
-                        (word, show::score(judgement.score), why)
+                        (show::word(judgement.passed), show::score(judgement.score), why)
                     }
                     Err(reason) => ("not judged", String::new(), reason.clone()),
                 };

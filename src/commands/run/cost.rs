@@ -116,23 +116,15 @@ fn within(most: Most, cap: Option<Money>) -> Most {
 fn most(wanted: &Wanted, index: u32, agent: &Agent) -> Most {
     let models = &wanted.models;
     let Some(gateway) = &models.gateway else { return Most::Nothing };
-    let price = |endpoint: &str, model: &str| {
-        let endpoint = gateway.endpoint(endpoint)?;
-        let price = gateway.price(&endpoint.vendor, model)?;
-        Some((price, endpoint.call_limit))
-    };
-    // The dearest call of a model: a full context, and as much output as is asked for.
-    let dearest = |endpoint: &str, model: &str, output: u32| {
-        price(endpoint, model).map(|(price, limit)| price.bound(price.context, u64::from(output), limit))
-    };
     let audit = models.audit.as_ref().map(|audit| {
-        dearest(&audit.endpoint, &audit.model, audit.max_output)
+        gateway
+            .dearest(&audit.endpoint, &audit.model, audit.max_output)
             .map(|bound| bound.saturating_mul(u64::from(audit.most)))
     });
     let step = match agent {
         Agent::Idle | Agent::Scripted { .. } if audit.is_none() => return Most::Nothing,
         Agent::Idle | Agent::Scripted { .. } => Some(Money::ZERO),
-        Agent::Model { agent, .. } => dearest(&agent.endpoint, &agent.model, agent.max_output),
+        Agent::Model { agent, .. } => gateway.dearest(&agent.endpoint, &agent.model, agent.max_output),
         Agent::External { external, .. } if external.endpoints.is_empty() && audit.is_none() => return Most::Nothing,
         // It may call no model; who audits it does.
         Agent::External { external, .. } if external.endpoints.is_empty() => Some(Money::ZERO),

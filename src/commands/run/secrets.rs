@@ -2,6 +2,7 @@
 //! and nowhere else.
 
 use longhaul_core::endpoint::GatewayPlan;
+use longhaul_gateway::ports::{Secret, Secrets};
 use longhaul_proto::v1;
 
 use crate::client::Client;
@@ -16,6 +17,13 @@ pub(crate) struct Keys(Vec<v1::NamedSecret>);
 impl std::fmt::Debug for Keys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.0.iter().map(|key| &key.name)).finish()
+    }
+}
+
+/// For calls that this process makes itself.
+impl Secrets for Keys {
+    fn get(&self, name: &str) -> Option<Secret> {
+        self.0.iter().find(|key| key.name == name).map(|key| Secret::new(key.value.clone()))
     }
 }
 

@@ -3,20 +3,20 @@
 use longhaul_core::call::{CallRecord, CallTotals, Certainty, Purpose};
 use longhaul_core::ids::AttemptId;
 use longhaul_gateway::join;
+use longhaul_report::Trajectories as _;
 use serde_json::{Value, json};
-use tokio::runtime::Handle;
 
 use crate::client::Source;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
-use crate::{show, units};
+use crate::{reading, show, units};
 
 /// The most of an error that a row shows.
 const ERROR_WIDTH: usize = 60;
 
 /// Shows them: a line each.
 pub(super) async fn show(source: &Source, attempt: AttemptId, format: Format) -> Result<(), CliError> {
-    let calls = read(source, attempt).await?;
+    let calls = reading::calls(source, attempt).await?;
     if format == Format::Json {
         let all: Vec<Value> = calls.iter().map(|(call, late)| json!({ "late": late, "call": call })).collect();
         return output::json(&all).map_err(CliError::Output);
@@ -99,8 +99,8 @@ pub(super) enum Half {
 }
 
 /// The body of a call, byte by byte as it went over the wire.
-pub(super) async fn body(source: &Source, attempt: AttemptId, number: u32, half: Half) -> Result<Vec<u8>, CliError> {
-    let calls = read(source, attempt).await?;
+pub(super) async fn body(source: Source, attempt: AttemptId, number: u32, half: Half) -> Result<Vec<u8>, CliError> {
+    let calls = reading::calls(&source, attempt).await?;
     let part = |part: String| CliError::NoSuchPart {
         whole: format!("attempt {attempt}"),
         part,
@@ -112,32 +112,23 @@ pub(super) async fn body(source: &Source, attempt: AttemptId, number: u32, half:
         Half::Request => call.request,
         Half::Response => call.response.ok_or_else(|| part(format!("answer to call {number}: none came")))?,
     };
-    let what = || format!("call {number} of attempt {attempt}");
-    let bytes = super::blob(source, &skeleton, &what()).await?;
-    let handle = Handle::current();
-    let mut refused = None;
+    let what = format!("call {number} of attempt {attempt}");
+    let bytes = super::blob(&source, &skeleton, &what).await?;
     // Which blobs there are is known only from others of them: each is fetched when it is named.
-    let joined = tokio::task::block_in_place(|| {
-        join(&bytes, |digest| {
-            handle.block_on(source.blob(digest)).unwrap_or_else(|error| {
+    let read = move |source: &reading::Reading| {
+        let mut refused = None;
+        let joined = join(&bytes, |digest| {
+            source.blob(digest).unwrap_or_else(|error| {
                 refused = Some(error);
                 None
             })
-        })
-    });
-    match refused {
-        Some(error) => Err(error),
-        None => joined.map_err(|source| CliError::Body { what: what(), source }),
-    }
-}
-
-/// The calls of an attempt, and which of them came too late.
-async fn read(source: &Source, attempt: AttemptId) -> Result<Vec<(CallRecord, bool)>, CliError> {
-    let rows = source.calls(attempt).await?;
-    rows.iter()
-        .map(|row| serde_json::from_slice(&row.record_json).map(|call| (call, row.late)))
-        .collect::<Result<_, _>>()
-        .map_err(|source| CliError::Record { what: format!("a model call of attempt {attempt}"), source })
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => joined.map_err(|source| CliError::Body { what, source }),
+        }
+    };
+    reading::blocking(source, read).await?
 }
 
 /// The calls of an attempt in one line, if it made any.

@@ -15,8 +15,7 @@ pub(super) fn lines(parts: &VerdictParts) -> Vec<String> {
     match &parts.program {
         None => {}
         Some(ProgramPart::Scored { passed, score, feedback }) => {
-            let word = if *passed { "passed" } else { "failed" };
-            let score = show::score(*score);
+            let (word, score) = (show::word(*passed), show::score(*score));
             lines.push(format!("program   {word}, score {score}; it does not decide: {}", indent(feedback)));
         }
         Some(ProgramPart::Unverified { reason }) => lines.push(format!("program   no verdict: {}", indent(reason))),
@@ -58,8 +57,7 @@ fn judgement_lines(judgement: &Judgement) -> Vec<String> {
         ));
         for (number, judge) in (1..).zip(judges) {
             let reasoning = indent_by(&judge.reasoning, 4);
-            let word = if judge.passed { "passed" } else { "failed" };
-            let score = show::score(judge.score);
+            let (word, score) = (show::word(judge.passed), show::score(judge.score));
             lines.push(format!("  judge {number} (call {}): {word}, score {score}: {reasoning}", judge.call));
         }
     }

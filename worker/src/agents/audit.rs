@@ -10,7 +10,7 @@ use longhaul_gateway::ModelCall;
 use serde_json::Value;
 
 use super::harness::{image_part, text_part};
-use super::picture::Picture;
+use super::picture::{PNG, Picture};
 use crate::oneshot::{Question, words};
 
 const AUDITOR: &str = "You check whether a task on a computer is complete. You see the task and the last screenshots \
@@ -35,7 +35,7 @@ pub(crate) enum Finding {
 /// The call of an audit.
 pub(crate) fn call(plan: &AuditPlan, protocol: Protocol, task: &str, pictures: &[Picture]) -> ModelCall {
     let task = text_part(protocol, &format!("The task:\n\n{task}"));
-    let images = pictures.iter().map(|picture| image_part(protocol, picture));
+    let images = pictures.iter().map(|picture| image_part(protocol, PNG, picture));
     let parts: Vec<Value> = std::iter::once(task).chain(images).collect();
     let question = Question {
         endpoint: &plan.endpoint,

@@ -80,6 +80,14 @@ pub(crate) fn end_of(error: &CallError) -> AgentEnd {
     AgentEnd::Fault(Fault { class, message: error.to_string(), log_tail: None })
 }
 
+/// What it means once the agent's part is over, which no budget can end any more.
+pub(crate) fn fault_of(error: &CallError) -> Fault {
+    match end_of(error) {
+        AgentEnd::Fault(fault) => fault,
+        AgentEnd::By(_) => Fault { class: FaultClass::Store, message: error.to_string(), log_tail: None },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use longhaul_gateway::ports::JournalError;

@@ -10,6 +10,9 @@ use longhaul_core::agent::ImageSize;
 use super::place::Region;
 use crate::screen::write_png;
 
+/// What kind of picture they are.
+pub(crate) const PNG: &str = "image/png";
+
 /// The base64 of a PNG.
 pub(crate) type Picture = Arc<str>;
 

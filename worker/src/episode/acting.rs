@@ -10,7 +10,7 @@ use longhaul_core::time::Millis;
 use longhaul_proto::v1::AttemptPhase;
 
 use super::agent::{Access, Agent, Sight, pictures};
-use super::record::{Recorder, Said, millis};
+use super::record::{Recorder, Said};
 use super::{Attempt, Ending, Known, fault, wait_for_lease};
 use crate::agents::AgentEnd;
 use crate::agents::audit::{self, Finding};
@@ -20,7 +20,7 @@ use crate::agents::external::Left;
 use crate::agents::picture::{Picture, Wish};
 use crate::agents::stall::{Measure, Stalls};
 use crate::lease::Moment;
-use crate::moment;
+use crate::moment::{self, millis};
 use crate::sandbox::Display;
 use crate::screen::{Frame, RestRule};
 use crate::shutdown::Urgency;
@@ -166,7 +166,7 @@ impl Acting<'_> {
                     return self.refused(caller, &fault).map_or_else(|| Err(fault.into()), Ok);
                 }
             };
-            let agent_time = millis(moment::now().saturating_sub(asked));
+            let agent_time = moment::since(asked);
             let Turn { answer, unreadable } = turn;
             let stepped =
                 self.display.step(answer.actions.clone(), RestRule::STEP).await.map_err(|error| error.fault())?;

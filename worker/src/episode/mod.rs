@@ -123,12 +123,7 @@ impl Known {
 
 /// Runs an attempt; its end is in its outbox afterwards, unless it is nobody's business any more.
 pub(crate) async fn run(attempt: Attempt) {
-    let known = Known::default();
-    known.note(|notes| {
-        notes.hostname.clone_from(&attempt.shared.config.hostname);
-        notes.version = env!("CARGO_PKG_VERSION").to_owned();
-        notes.node_cpu_millis = attempt.shared.node.capacity().cpu_millis;
-    });
+    let known = Known { notes: Mutex::new(attempt.shared.bare_notes()), ..Known::default() };
     let scratch = attempt.shared.attempts.join(attempt.name());
     let ended = tokio::select! {
         reason = attempt.control.stopped() => Err(Ending::Stopped(reason)),
@@ -456,8 +451,7 @@ impl Inside<'_> {
         let ended = tokio::select! {
             biased;
             ended = acting.run(&mut agent, first, recorder) => ended,
-            // Model calls wait for the lease, and do so without an end of their own.
-            reason = attempt.control.parked_for(attempt.shared.config.park_limit) => Err(Ending::Stopped(reason)),
+            ending = attempt.parked_too_long() => Err(ending),
         };
         let log = agent.finish(ended.as_ref().ok().copied()).await;
         if let Some(log) = log.filter(|log| !log.is_empty()) {
@@ -517,6 +511,12 @@ impl Attempt {
     fn tell(&self, phase: AttemptPhase) {
         let steps = self.outbox.steps();
         self.progress.send_replace(Progress { phase, steps });
+    }
+
+    /// Resolves when it was parked for too long: model calls wait for the lease, and do so without
+    /// an end of their own.
+    async fn parked_too_long(&self) -> Ending {
+        Ending::Stopped(self.control.parked_for(self.shared.config.park_limit).await)
     }
 }
 

@@ -15,7 +15,7 @@ use longhaul_core::time::Millis;
 use serde_json::{Value, json};
 
 use super::fault;
-use crate::moment;
+use crate::moment::{self, millis};
 use crate::screen::{Frame, Stepped};
 use crate::session::actor::Shared;
 use crate::spool::{Outbox, SpoolError};
@@ -205,9 +205,4 @@ fn disk(path: &Path, error: &std::io::Error) -> Fault {
 fn spool_fault(error: &SpoolError) -> Fault {
     let class = if error.is_disk() { FaultClass::NodeDisk } else { FaultClass::Store };
     fault(class, crate::chain(error))
-}
-
-/// A length as whole milliseconds.
-pub(crate) fn millis(length: Duration) -> Millis {
-    Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }

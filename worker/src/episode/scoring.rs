@@ -14,10 +14,9 @@ use longhaul_core::plan::Scoring;
 
 use super::agent::Access;
 use super::record::Recorder;
-use super::{Attempt, Ending, Inside, Plans, fault};
-use crate::agents::AgentEnd;
-use crate::agents::caller::end_of;
-use crate::judge::{Attempted, Judge, JudgeError, Oracle, Program, end};
+use super::{Attempt, Ending, Inside, Plans};
+use crate::agents::caller::fault_of;
+use crate::judge::{Judge, JudgeError, Oracle, Program, end};
 use crate::verify;
 
 /// How far the phases inside the sandbox came with the score.
@@ -85,9 +84,8 @@ impl Inside<'_> {
         }
         let Plans { episode, task, env, task_files, env_files } = self.plans;
         let shared = &self.attempt.shared;
-        let asks = access.as_ref().map(|access| Attempted(Arc::clone(&access.caller)));
-        let oracle = match (&episode.judge, &asks, access) {
-            (Some(plan), Some(asks), Some(access)) => match Oracle::new(asks, plan, &access.plan) {
+        let oracle = match (&episode.judge, access) {
+            (Some(plan), Some(access)) => match Oracle::new(&access.caller, plan, &access.plan) {
                 Ok(oracle) => Some(oracle),
                 Err(error) => {
                     self.known.note(|notes| notes.warnings.push(error.to_string()));
@@ -113,9 +111,7 @@ impl Inside<'_> {
         };
         let verification = tokio::select! {
             verification = verify::verify(job, shared.driver.as_ref(), &shared.starts, self.sandbox) => verification,
-            reason = self.attempt.control.parked_for(shared.config.park_limit) => {
-                return Err(Ending::Stopped(reason));
-            }
+            ending = self.attempt.parked_too_long() => return Err(ending),
         };
         if !verification.log.is_empty() {
             recorder.log("verifier", verification.log.as_bytes())?;
@@ -144,15 +140,11 @@ fn to_judge(acted: Acted, program: Option<Program>, checklist: &str) -> Scored {
 pub(super) async fn judged(attempt: &Attempt, plans: &Plans, case: ToJudge) -> Result<AttemptEnd, Ending> {
     let judged = tokio::select! {
         judged = judge(plans, &case) => judged,
-        // Its calls wait for the lease, and do so without an end of their own.
-        reason = attempt.control.parked_for(attempt.shared.config.park_limit) => return Err(Ending::Stopped(reason)),
+        ending = attempt.parked_too_long() => return Err(ending),
     };
     match judged {
         Ok(judgement) => Ok(end(case.ended_by, case.program, Ok(judgement))),
-        Err(JudgeError::Over(error)) => Err(Ending::Fault(match end_of(&error) {
-            AgentEnd::Fault(fault) => fault,
-            AgentEnd::By(_) => fault(FaultClass::Store, error.to_string()),
-        })),
+        Err(JudgeError::Over(error)) => Err(Ending::Fault(fault_of(&error))),
         Err(error) => Ok(end(case.ended_by, case.program, Err(error.to_string()))),
     }
 }
@@ -162,20 +154,18 @@ async fn judge(plans: &Plans, case: &ToJudge) -> Result<Judgement, JudgeError> {
         return Err(JudgeError::Checklist { reason: "the episode's plan names no judge".to_owned() });
     };
     let rubric = checklist(plans.task_files.path(), &case.checklist)?;
-    let screens: Vec<Digest> = case.recorder.screens().iter().map(|(screen, _)| screen.png).collect();
-    let size = case.recorder.screens().first().map(|(screen, _)| *screen);
-    let size = size
-        .map_or(ImageSize { width: 0, height: 0 }, |screen| ImageSize { width: screen.width, height: screen.height });
-    let asks = Attempted(Arc::clone(&access.caller));
-    let judge = Judge::new(&asks, plan, &access.plan, size)?;
+    let screens = case.recorder.screens();
+    let digests: Vec<Digest> = screens.iter().map(|(screen, _)| screen.png).collect();
+    let (width, height) = screens.first().map_or((0, 0), |(screen, _)| (screen.width, screen.height));
+    let judge = Judge::new(&access.caller, plan, &access.plan, ImageSize { width, height })?;
     let load = |index: usize| {
-        let path: PathBuf = case.recorder.screens().get(index).map(|(_, path)| path.clone()).unwrap_or_default();
+        let path: PathBuf = screens.get(index).map(|(_, path)| path.clone()).unwrap_or_default();
         async move {
             let bytes = tokio::fs::read(&path).await;
             bytes.map(Arc::from).map_err(|error| format!("{}: {error}", path.display()))
         }
     };
-    judge.judge(&plans.task.description, &rubric, &screens, load).await
+    judge.judge(&plans.task.description, &rubric, &digests, load).await
 }
 
 /// Reads the checklist of a task's folder. A link out of it is not followed: what it names would

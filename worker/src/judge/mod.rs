@@ -25,7 +25,7 @@ pub(crate) use end::{Program, end};
 pub(crate) use oracle::{Media, Oracle, Query};
 
 use crate::agents::caller::Caller;
-use crate::agents::picture::{Picture, PictureError, Wish, prepare};
+use crate::agents::picture::{PNG, Picture, PictureError, Wish, prepare};
 use crate::agents::{fit, image_part, text_part};
 use crate::oneshot::{Question, model_reported, refusal, words};
 use crate::sandbox::Pending;
@@ -46,11 +46,9 @@ impl Asks for Account {
 }
 
 /// The account of an attempt.
-pub(crate) struct Attempted(pub(crate) Arc<dyn Caller>);
-
-impl Asks for Attempted {
+impl Asks for Arc<dyn Caller> {
     fn ask(&self, call: ModelCall) -> Pending<'_, Result<ModelAnswer, CallError>> {
-        self.0.call(call)
+        self.call(call)
     }
 }
 
@@ -163,7 +161,7 @@ impl<'a> Judge<'a> {
             let refuse = |reason: String| JudgeError::Screenshot { number: *number, reason };
             let png = load(*index).await.map_err(refuse)?;
             let picture = scaled(png, self.image).await.map_err(|error| refuse(crate::chain(&error)))?;
-            parts.push(image_part(self.protocol, &picture));
+            parts.push(image_part(self.protocol, PNG, &picture));
         }
         parts.push(text_part(self.protocol, &text));
         let mut answers = Vec::new();
@@ -175,29 +173,30 @@ impl<'a> Judge<'a> {
     }
 
     async fn answer(&self, rubric: &Rubric, parts: &[Value]) -> Result<Answered, JudgeError> {
-        let plan = self.plan;
-        let mut last = String::new();
-        for asked in 1..=plan.asks.max(1) {
-            let said = match self.say(parts.to_vec(), plan.max_output).await? {
-                Ok(said) => said,
-                Err(why) => {
-                    last = why;
-                    continue;
-                }
-            };
-            match read_answer(&said.text, rubric) {
-                Ok(answer) => {
-                    return Ok(Answered { answer, model: said.model, call: said.call, asked });
-                }
-                Err(unreadable) => last = unreadable.to_string(),
-            }
-        }
-        Err(self.unanswered(last))
+        let read = |said: Said, asked: u32| -> Result<Answered, String> {
+            let answer = read_answer(&said.text, rubric).map_err(|unreadable| unreadable.to_string())?;
+            Ok(Answered { answer, model: said.model, call: said.call, asked })
+        };
+        self.ask(parts, self.plan.max_output, read).await
     }
 
-    fn unanswered(&self, last: String) -> JudgeError {
-        let JudgePlan { model, asks, .. } = self.plan;
-        JudgeError::Unanswered { model: model.clone(), asked: (*asks).max(1), last }
+    /// Asks until what is said can be read, as often as the plan allows; `read` is told how often
+    /// it was asked.
+    async fn ask<T>(
+        &self,
+        parts: &[Value],
+        max_output: u32,
+        read: impl Fn(Said, u32) -> Result<T, String>,
+    ) -> Result<T, JudgeError> {
+        let asks = self.plan.asks.max(1);
+        let mut last = String::new();
+        for asked in 1..=asks {
+            match self.say(parts.to_vec(), max_output).await?.and_then(|said| read(said, asked)) {
+                Ok(answer) => return Ok(answer),
+                Err(why) => last = why,
+            }
+        }
+        Err(JudgeError::Unanswered { model: self.plan.model.clone(), asked: asks, last })
     }
 
     /// Asks once. The inner error is worth asking again for.

@@ -2,12 +2,13 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use longhaul_core::endpoint::{GatewayPlan, Protocol};
+use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::judge::JudgePlan;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{Asks, Judge, JudgeError};
-use crate::agents::text_part;
+use super::{Asks, Judge, JudgeError, Said};
+use crate::agents::picture::PNG;
+use crate::agents::{image_part, text_part};
 
 /// The most output tokens that a verifier may ask for.
 const MOST_OUTPUT: u32 = 16_384;
@@ -35,7 +36,7 @@ impl Media {
 
     const fn name(self) -> &'static str {
         match self {
-            Self::Png => "image/png",
+            Self::Png => PNG,
             Self::Jpeg => "image/jpeg",
             Self::Gif => "image/gif",
             Self::Webp => "image/webp",
@@ -68,27 +69,13 @@ impl<'a> Oracle<'a> {
     /// Answers in words; asked again as often as a judge is.
     pub(crate) async fn answer(&self, query: Query) -> Result<String, JudgeError> {
         let protocol = self.judge.protocol;
+        let pictures = query.pictures.iter();
         let mut parts: Vec<Value> =
-            query.pictures.iter().map(|(media, bytes)| picture(protocol, *media, bytes)).collect();
+            pictures.map(|(media, bytes)| image_part(protocol, media.name(), &BASE64_STANDARD.encode(bytes))).collect();
         parts.push(text_part(protocol, &query.prompt));
-        let max_output = query.max_output.clamp(1, MOST_OUTPUT);
-        let mut last = String::new();
-        for _ in 0..self.judge.plan.asks.max(1) {
-            match self.judge.say(parts.clone(), max_output).await? {
-                Ok(said) if !said.text.trim().is_empty() => return Ok(said.text),
-                Ok(_) => "the answer is empty".clone_into(&mut last),
-                Err(why) => last = why,
-            }
-        }
-        Err(self.judge.unanswered(last))
-    }
-}
-
-fn picture(protocol: Protocol, media: Media, bytes: &[u8]) -> Value {
-    let (name, data) = (media.name(), BASE64_STANDARD.encode(bytes));
-    match protocol {
-        Protocol::Anthropic => json!({"type": "image", "source": {"type": "base64", "media_type": name, "data": data}}),
-        Protocol::OpenAi => json!({"type": "image_url", "image_url": {"url": format!("data:{name};base64,{data}")}}),
-        Protocol::Gemini => json!({"inlineData": {"mimeType": name, "data": data}}),
+        let read = |said: Said, _: u32| {
+            if said.text.trim().is_empty() { Err("the answer is empty".to_owned()) } else { Ok(said.text) }
+        };
+        self.judge.ask(&parts, query.max_output.clamp(1, MOST_OUTPUT), read).await
     }
 }

@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use longhaul_core::endpoint::{EndpointPlan, RateLimits};
 use longhaul_core::judge::FramePolicy;
-use longhaul_core::time::Millis;
 use serde_json::json;
 
 use super::*;
+use crate::testing::plans;
 
 /// A vendor's answers, in order; the last one again and again.
 struct Script {
@@ -55,18 +54,7 @@ fn plan() -> JudgePlan {
 }
 
 fn gateway() -> GatewayPlan {
-    let endpoint = EndpointPlan {
-        name: "e".to_owned(),
-        protocol: Protocol::Anthropic,
-        vendor: "anthropic".to_owned(),
-        urls: Vec::new(),
-        secret: None,
-        limits: RateLimits::default(),
-        call_limit: Millis(1000),
-        retries: 0,
-        relay: false,
-    };
-    GatewayPlan { endpoints: vec![endpoint], ..GatewayPlan::default() }
+    GatewayPlan { endpoints: vec![plans::endpoint("e", Protocol::Anthropic)], ..GatewayPlan::default() }
 }
 
 async fn judged(script: &Script, plan: &JudgePlan) -> Result<Judgement, JudgeError> {

@@ -21,6 +21,7 @@ pub(crate) use self::ports::LeaseGate;
 use self::ports::{AttemptBank, AttemptJournal, KnownSecrets};
 use crate::config::WorkerConfig;
 use crate::episode::Attempt;
+use crate::moment::millis;
 
 /// How long the account of an attempt that nobody waits for may take to close.
 const ABANDONED_LIMIT: Duration = Duration::from_secs(3);
@@ -84,11 +85,10 @@ impl Models {
 
     /// What was seen of endpoints since this was last asked.
     pub(crate) fn words(&self) -> Vec<v1::EndpointWord> {
-        let millis = |length: Duration| u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
         let word = |word: EndpointWord| v1::EndpointWord {
             endpoint: word.endpoint,
             demand: word.demand,
-            down_millis: word.down.as_ref().map_or(0, |down| millis(down.lasts)),
+            down_millis: word.down.as_ref().map_or(0, |down| millis(down.lasts).0),
             down: word.down.map(|down| down.why).unwrap_or_default(),
             answered: word.answered,
         };

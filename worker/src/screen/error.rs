@@ -121,13 +121,7 @@ impl ScreenError {
     /// The fault that this is for an attempt: the class is always the display.
     #[must_use]
     pub fn to_fault(&self) -> Fault {
-        let mut message = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(error) = source {
-            message = message + ": " + &error.to_string();
-            source = error.source();
-        }
-        Fault { class: FaultClass::Display, message, log_tail: None }
+        Fault { class: FaultClass::Display, message: crate::chain(self), log_tail: None }
     }
 }
 

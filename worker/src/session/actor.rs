@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_core::notes::AttemptNotes;
 use longhaul_proto::convert::{self, ConvertError, LeaseRef};
 use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
@@ -70,6 +71,18 @@ pub(crate) struct Shared {
     /// Layer builds, which outlive the attempt that began them, but not the worker.
     pub(crate) builds: TaskTracker,
     pub(crate) ending: CancellationToken,
+}
+
+impl Shared {
+    /// What is noted of every attempt here, also of one that does not begin.
+    pub(crate) fn bare_notes(&self) -> AttemptNotes {
+        AttemptNotes {
+            hostname: self.config.hostname.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node_cpu_millis: self.node.capacity().cpu_millis,
+            ..AttemptNotes::default()
+        }
+    }
 }
 
 /// The session as the actor sees it.

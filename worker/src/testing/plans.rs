@@ -3,9 +3,25 @@
 use longhaul_core::agent::AgentPlan;
 use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::digest::Digest;
+use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
 use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, Resources, Scoring, TaskPlan};
 use longhaul_core::time::Millis;
 use serde_json::json;
+
+/// An endpoint without a key, nowhere yet.
+pub(crate) fn endpoint(name: &str, protocol: Protocol) -> EndpointPlan {
+    EndpointPlan {
+        name: name.to_owned(),
+        protocol,
+        vendor: protocol.name().to_owned(),
+        urls: Vec::new(),
+        secret: None,
+        limits: RateLimits::default(),
+        call_limit: Millis(20_000),
+        retries: 0,
+        relay: false,
+    }
+}
 
 /// An env without hooks, over a tree of files.
 pub(crate) fn env(files: Digest) -> EnvPlan {

@@ -242,6 +242,7 @@ mod tests {
         let AttemptEnd::Unverified { reason, .. } = end else { panic!("{end:?}") };
         assert!(reason.ends_with("a.b"), "{reason}");
     }
+
     #[test]
     fn our_failures_have_a_class() {
         let class = |end: &AttemptEnd| match end {

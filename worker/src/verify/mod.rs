@@ -16,18 +16,17 @@ use std::time::Duration;
 use longhaul_core::helper::CommandSpec;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, TaskPlan};
-use longhaul_gateway::CallError;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 
 pub use decide::{Outcome, ProcessEnd, Questions, Reported, Used, decide};
 
-use crate::agents::AgentEnd;
-use crate::agents::caller::end_of;
+use crate::agents::caller::fault_of;
 use crate::blobs::{BlobError, HeldTree, link_view};
 use crate::guard::watch_memory;
-use crate::judge::{JudgeError, Oracle};
+use crate::judge::Oracle;
+use crate::moment::millis;
 use crate::sandbox::{Driver, Sandbox, SandboxError, SandboxRequest, View};
 use crate::shortpath::ShortFolder;
 
@@ -140,7 +139,7 @@ async fn try_verify(
             .to_vec(),
         user: "ga".to_owned(),
         cwd: Some("/tmp".to_owned()),
-        limit_millis: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
+        limit_millis: millis(limit).0,
         output_limit: LOG_LIMIT,
         ..CommandSpec::default()
     };
@@ -192,8 +191,8 @@ async fn try_verify(
         };
         return Ok(Verification { end: AttemptEnd::Fault(fault), notes: Vec::new(), log: String::new() });
     }
-    if let Some(JudgeError::Over(error)) = &served.over {
-        return Ok(Verification { end: over(error), notes: Vec::new(), log: String::new() });
+    if let Some(error) = served.over {
+        return Ok(Verification { end: AttemptEnd::Fault(fault_of(&error)), notes: Vec::new(), log: String::new() });
     }
     let ran = ran.map_err(|error| crate::chain(&error))?;
     let process = ProcessEnd { code: ran.code, timed_out: ran.timed_out };
@@ -205,14 +204,6 @@ async fn try_verify(
         reason.push_str(&crate::tail(&ran.output, 20));
     }
     Ok(Verification { end, notes, log: ran.output })
-}
-
-/// What a call that could not be written down means for its attempt.
-fn over(error: &CallError) -> AttemptEnd {
-    match end_of(error) {
-        AgentEnd::Fault(fault) => AttemptEnd::Fault(fault),
-        AgentEnd::By(_) => AttemptEnd::Fault(crate::episode::fault(FaultClass::Store, error.to_string())),
-    }
 }
 
 fn prepare(job: &Job<'_>) -> Result<Folders, BlobError> {

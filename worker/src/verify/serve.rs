@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use longhaul_core::helper::CommandSpec;
+use longhaul_gateway::CallError;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
@@ -67,7 +68,7 @@ pub(crate) struct Served {
     /// What it asked the judge.
     pub(crate) questions: Questions,
     /// The attempt was over before the judge could be asked.
-    pub(crate) over: Option<JudgeError>,
+    pub(crate) over: Option<CallError>,
 }
 
 /// Serves one runner until it reports or hangs up. `scratch` is a folder for files on their way,
@@ -120,23 +121,14 @@ async fn pictures(from: &mut (impl AsyncBufReadExt + Unpin), images: u32) -> io:
     for _ in 0..images {
         let mut bytes = Vec::new();
         let mut whole = true;
-        loop {
-            let Some(Piece { piece }) = line(from).await? else {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            };
-            if piece == 0 {
-                break;
-            }
-            whole = whole && piece <= left;
-            // Read to its end all the same: the next picture comes after it.
-            let copied = if whole {
-                left -= piece;
-                tokio::io::copy(&mut (&mut *from).take(piece), &mut bytes).await?
+        while let Some(length) = next_piece(from).await? {
+            whole = whole && length <= left;
+            if whole {
+                left -= length;
+                copy_piece(from, length, &mut bytes).await?;
             } else {
-                tokio::io::copy(&mut (&mut *from).take(piece), &mut tokio::io::sink()).await?
-            };
-            if copied != piece {
-                return Err(io::ErrorKind::UnexpectedEof.into());
+                // Read to its end all the same: the next picture comes after it.
+                copy_piece(from, length, &mut tokio::io::sink()).await?;
             }
         }
         if let Some(media) = Media::of(&bytes).filter(|_| whole) {
@@ -162,7 +154,7 @@ async fn ask(oracle: Option<&Oracle<'_>>, query: Query, served: &mut Served) -> 
         Err(error) => {
             let why = error.to_string();
             served.questions.unanswered = Some(why.clone());
-            if matches!(error, JudgeError::Over(_)) {
+            if let JudgeError::Over(error) = error {
                 served.over.get_or_insert(error);
             }
             json!({"unanswered": why})
@@ -219,17 +211,8 @@ async fn copy_to(
 ) -> Answered {
     let on_the_way = scratch.join("in");
     let mut file = tokio::fs::File::create(&on_the_way).await?;
-    loop {
-        let Some(Piece { piece }) = line(from).await? else {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        };
-        if piece == 0 {
-            break;
-        }
-        let copied = tokio::io::copy(&mut (&mut *from).take(piece), &mut file).await?;
-        if copied != piece {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+    while let Some(length) = next_piece(from).await? {
+        copy_piece(from, length, &mut file).await?;
     }
     file.flush().await?;
     drop(file);
@@ -257,6 +240,23 @@ async fn exec(sandbox: &dyn Sandbox, command: String, out: &mut (impl AsyncWrite
         }
         Err(error) => Ok(Err(error)),
     }
+}
+
+/// The length of the next piece of what the runner sends; none after the last one.
+async fn next_piece(from: &mut (impl AsyncBufReadExt + Unpin)) -> io::Result<Option<u64>> {
+    match line(from).await? {
+        Some(Piece { piece }) => Ok(Some(piece).filter(|length| *length > 0)),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+async fn copy_piece(
+    from: &mut (impl AsyncBufReadExt + Unpin),
+    length: u64,
+    into: &mut (impl AsyncWrite + Unpin),
+) -> io::Result<()> {
+    let copied = tokio::io::copy(&mut (&mut *from).take(length), into).await?;
+    if copied == length { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 async fn say(out: &mut (impl AsyncWrite + Unpin), message: &serde_json::Value) -> io::Result<()> {

@@ -3,12 +3,27 @@
 
 use longhaul_core::time::Millis;
 use longhaul_engine::state::Readiness;
-use longhaul_engine::{Command, JobEnd, JobPhase, Pool};
+use longhaul_engine::{Command, Event, JobEnd, JobPhase, JobSeen, Pool, Token};
 
 use crate::bench::{Bench, capacity, env, from, plan, pool, pool_id, run_id, running, seen, settings, small};
 
-fn preparing() -> Readiness {
-    Readiness::Preparing("making the base image".to_owned())
+/// A pool whose one worker has said that it gets itself ready; its submission, its job as it runs for an
+/// hour, and what its word led to.
+fn preparing(episodes: usize) -> (Bench, Token, JobSeen, Vec<Event>) {
+    let mut bench = Bench::new();
+    bench.set_pool(pool());
+    bench.submit(1, small(episodes));
+    let token = bench.runs_as("1");
+    let job = running(&token, "1", 0, 0, bench.now.plus(Millis(3_600_000)));
+    let readiness = Readiness::Preparing("making the base image".to_owned());
+    let events = bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, readiness);
+    (bench, token, job, events)
+}
+
+/// Why its allocation is ended, if it is.
+fn released(bench: &Bench, token: &Token) -> Option<String> {
+    let release = bench.engine.state().submissions[token].tasks[&0].release.as_ref();
+    release.map(|release| release.reason.clone())
 }
 
 #[test]
@@ -54,17 +69,12 @@ fn what_fits_only_what_was_promised_is_not_asked_for_again_and_that_is_said() {
 
 #[test]
 fn a_worker_that_gets_itself_ready_is_neither_silent_nor_idle_nor_replaced() {
-    let mut bench = Bench::new();
-    bench.set_pool(pool());
-    bench.submit(1, small(4));
-    let token = bench.runs_as("1");
-    let until = bench.now.plus(Millis(3_600_000));
-    let events = bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, preparing());
+    let (mut bench, token, job, events) = preparing(4);
     assert_eq!((bench.asked(&events), bench.held_by(1)), (vec![], vec![]));
     for _ in 0..60 {
         let events = bench.pass_with(20_000, &[1]);
         assert_eq!((bench.asked(&events), bench.orders(&events)), (vec![], vec![]));
-        bench.queue(vec![running(&token, "1", 0, 0, until)]);
+        bench.queue(vec![job.clone()]);
     }
     let why = bench.engine.why(bench.now, &pool_id()).expect("it is there");
     assert!(why.allocations[0].reason().contains("making the base image"), "{}", why.allocations[0].reason());
@@ -74,48 +84,33 @@ fn a_worker_that_gets_itself_ready_is_neither_silent_nor_idle_nor_replaced() {
 
 #[test]
 fn a_workers_time_without_work_counts_from_when_it_was_ready() {
-    let mut bench = Bench::new();
-    bench.set_pool(pool());
-    bench.submit(1, small(1));
-    let token = bench.runs_as("1");
-    let until = bench.now.plus(Millis(3_600_000));
-    bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, preparing());
+    let (mut bench, token, job, _) = preparing(1);
     for _ in 0..10 {
         bench.pass_with(20_000, &[1]);
-        bench.queue(vec![running(&token, "1", 0, 0, until)]);
+        bench.queue(vec![job.clone()]);
     }
     // Nothing is left to do when it is ready at last.
     bench.step(Command::CancelRun { run: run_id(1), by: "me".to_owned() });
     bench.connect_in(1, from(&token, "1", 0, 0));
-    let released = |bench: &Bench| bench.engine.state().submissions[&token].tasks[&0].release.clone();
     bench.pass_with(pool().idle.0 - 5_000, &[1]);
-    bench.queue(vec![running(&token, "1", 0, 0, until)]);
-    assert_eq!(released(&bench), None);
+    bench.queue(vec![job.clone()]);
+    assert_eq!(released(&bench, &token), None);
     bench.pass_with(10_000, &[1]);
-    bench.queue(vec![running(&token, "1", 0, 0, until)]);
-    assert!(released(&bench).expect("it is ended").reason.contains("nothing to do"));
+    bench.queue(vec![job]);
+    assert!(released(&bench, &token).expect("it is ended").contains("nothing to do"));
 }
 
 #[test]
 fn a_worker_that_is_never_ready_is_ended_and_one_that_dies_of_it_is_a_failure_of_its_pool() {
-    let mut bench = Bench::new();
-    bench.set_pool(pool());
-    bench.submit(1, small(1));
-    let token = bench.runs_as("1");
-    let until = bench.now.plus(Millis(3_600_000));
-    bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, preparing());
+    let (mut bench, token, job, _) = preparing(1);
     bench.pass_with(settings().prepare_limit.0 - 5_000, &[1]);
-    bench.queue(vec![running(&token, "1", 0, 0, until)]);
-    assert!(bench.engine.state().submissions[&token].tasks[&0].release.is_none());
+    bench.queue(vec![job]);
+    assert_eq!(released(&bench, &token), None);
     bench.pass_with(10_000, &[1]);
-    let release = bench.engine.state().submissions[&token].tasks[&0].release.clone().expect("it is ended");
-    assert!(release.reason.contains("making the base image"), "{}", release.reason);
+    let reason = released(&bench, &token).expect("it is ended");
+    assert!(reason.contains("making the base image"), "{reason}");
 
-    let mut bench = Bench::new();
-    bench.set_pool(pool());
-    bench.submit(1, small(1));
-    let token = bench.runs_as("1");
-    bench.connect_as(1, from(&token, "1", 0, 0), pool().offer, preparing());
+    let (mut bench, token, ..) = preparing(1);
     bench.queue(vec![seen(&token, "1", 0, 0, JobPhase::Ended(JobEnd::Failed))]);
     let record = &bench.engine.state().pools[&pool_id()];
     assert_eq!(record.failures, 1, "a worker that said hello and never took a lease proves nothing");

@@ -7,6 +7,7 @@ use longhaul_core::digest::{Digest, DigestBuilder};
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::judge::CHECKLIST_FILE;
 use longhaul_core::plan::{EnvPlan, EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::view::Trajectories;
@@ -62,7 +63,7 @@ impl<'a, T: Trajectories> Plans<'a, T> {
 
     /// The plans of the episode whose plan is that blob.
     pub(crate) fn of(&mut self, plan: &Digest) -> Result<Frozen, T::Error> {
-        let Some(episode) = self.read::<EpisodePlan>(plan)? else { return Ok(Frozen::default()) };
+        let Some(episode) = read::<EpisodePlan, T>(self.from, plan)? else { return Ok(Frozen::default()) };
         let task = self.task(&episode.task)?;
         let env = match &task {
             Some(task) => self.env(&task.plan.env)?,
@@ -75,46 +76,50 @@ impl<'a, T: Trajectories> Plans<'a, T> {
         Ok(Frozen { episode: Some(episode), task, env, gateway })
     }
 
-    fn read<P: DeserializeOwned>(&self, digest: &Digest) -> Result<Option<P>, T::Error> {
-        Ok(self.from.blob(digest)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
-    }
-
     fn task(&mut self, digest: &Digest) -> Result<Option<Arc<TaskFacts>>, T::Error> {
-        if let Some(known) = self.tasks.get(digest) {
-            return Ok(known.clone());
-        }
-        let facts = match self.read::<TaskPlan>(digest)? {
-            Some(plan) => {
-                let files = self.read::<Tree>(&plan.files)?.map(|tree| file_facts(&tree, &plan.scoring));
-                Some(Arc::new(TaskFacts { plan, files }))
-            }
-            None => None,
-        };
-        self.tasks.insert(*digest, facts.clone());
-        Ok(facts)
+        once(&mut self.tasks, digest, || {
+            let Some(plan) = read::<TaskPlan, T>(self.from, digest)? else { return Ok(None) };
+            let files = read::<Tree, T>(self.from, &plan.files)?.map(|tree| file_facts(&tree, &plan.scoring));
+            Ok(Some(TaskFacts { plan, files }))
+        })
     }
 
     fn env(&mut self, digest: &Digest) -> Result<Option<Arc<EnvFacts>>, T::Error> {
-        if let Some(known) = self.envs.get(digest) {
-            return Ok(known.clone());
-        }
-        let facts = self.read::<EnvPlan>(digest)?.map(|plan| {
-            let asked = EnvPlan { pins: Vec::new(), ..plan.clone() };
-            let digest = serde_json::to_vec(&asked).map_or(*digest, |bytes| Digest::of(&bytes));
-            Arc::new(EnvFacts { plan, digest })
-        });
-        self.envs.insert(*digest, facts.clone());
-        Ok(facts)
+        once(&mut self.envs, digest, || {
+            let plan = read::<EnvPlan, T>(self.from, digest)?;
+            Ok(plan.map(|plan| {
+                let asked = EnvPlan { pins: Vec::new(), ..plan.clone() };
+                EnvFacts { digest: json_digest(&asked).unwrap_or(*digest), plan }
+            }))
+        })
     }
 
     fn gateway(&mut self, digest: &Digest) -> Result<Option<Arc<GatewayPlan>>, T::Error> {
-        if let Some(known) = self.gateways.get(digest) {
-            return Ok(known.clone());
-        }
-        let plan = self.read::<GatewayPlan>(digest)?.map(Arc::new);
-        self.gateways.insert(*digest, plan.clone());
-        Ok(plan)
+        once(&mut self.gateways, digest, || read(self.from, digest))
     }
+}
+
+/// What is made of the plan of that digest; made at the first call.
+fn once<V, E>(
+    known: &mut BTreeMap<Digest, Option<Arc<V>>>,
+    digest: &Digest,
+    make: impl FnOnce() -> Result<Option<V>, E>,
+) -> Result<Option<Arc<V>>, E> {
+    if let Some(known) = known.get(digest) {
+        return Ok(known.clone());
+    }
+    let made = make()?.map(Arc::new);
+    known.insert(*digest, made.clone());
+    Ok(made)
+}
+
+fn read<P: DeserializeOwned, T: Trajectories>(from: &T, digest: &Digest) -> Result<Option<P>, T::Error> {
+    Ok(from.blob(digest)?.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+}
+
+/// The digest of a value's JSON.
+pub(super) fn json_digest<V: Serialize>(value: &V) -> Option<Digest> {
+    serde_json::to_vec(value).ok().map(|bytes| Digest::of(&bytes))
 }
 
 fn file_facts(tree: &Tree, scoring: &Scoring) -> FileFacts {

@@ -14,7 +14,7 @@ use longhaul_core::time::Timestamp;
 use longhaul_store::AttemptRecord;
 use serde::Serialize;
 
-use super::plans::Frozen;
+use super::plans::{Frozen, json_digest};
 
 /// What a verdict rests on. What is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -140,7 +140,7 @@ impl Provenance {
     pub(super) fn of(frozen: &Frozen, attempt: Option<&AttemptRecord>, calls: &[CallRecord]) -> Self {
         let mut found = Self::default();
         if let Some(task) = &frozen.task {
-            found.task = serde_json::to_vec(&task.plan.spec).ok().map(|bytes| Digest::of(&bytes));
+            found.task = json_digest(&task.plan.spec);
             found.scoring = Some(scoring(&task.plan.scoring));
             if let Some(files) = &task.files {
                 found.scripts = Some(files.scripts);
@@ -153,7 +153,7 @@ impl Provenance {
             found.env_files = Some(env.plan.files);
         }
         if let Some(episode) = &frozen.episode {
-            found.agent_settings = serde_json::to_vec(&episode.agent).ok().map(|bytes| Digest::of(&bytes));
+            found.agent_settings = json_digest(&episode.agent);
             found.agent = Some(episode.agent.clone());
             found.audit.clone_from(&episode.audit);
             found.judge.clone_from(&episode.judge);
@@ -162,7 +162,7 @@ impl Provenance {
             found.seed = Some(episode.seed);
         }
         if let Some(gateway) = &frozen.gateway {
-            found.prices = serde_json::to_vec(&gateway.prices).ok().map(|bytes| Digest::of(&bytes));
+            found.prices = json_digest(&gateway.prices);
             found.prices_of = Some(gateway.prices_of.clone());
             let endpoint = |plan: &longhaul_core::endpoint::EndpointPlan| {
                 format!("{} ({}, {})", plan.name, plan.vendor, plan.protocol)

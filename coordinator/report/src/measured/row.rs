@@ -1,6 +1,6 @@
 //! One stored episode as a row.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use longhaul_core::agent::AgentPlan;
 use longhaul_core::budget::EpisodeBudget;
@@ -111,19 +111,13 @@ fn caps(settlement: Option<&Settlement>, frozen: &Frozen, spent: Option<Money>) 
     Some(caps)
 }
 
-/// The most that one call of the episode can cost, if that is bounded: a full context, and as much
-/// output as is asked for.
+/// The most that one call of the episode can cost, if that is bounded.
 fn dearest(frozen: &Frozen) -> Option<Money> {
     let (episode, gateway) = (frozen.episode.as_ref()?, frozen.gateway.as_ref()?);
     let AgentPlan::Model(agent) = &episode.agent else { return None };
-    let bound = |endpoint: &str, model: &str, output: u32| {
-        let endpoint = gateway.endpoint(endpoint)?;
-        let price = gateway.price(&endpoint.vendor, model)?;
-        Some(price.bound(price.context, u64::from(output), endpoint.call_limit))
-    };
-    let own = bound(&agent.endpoint, &agent.model, agent.max_output)?;
+    let own = gateway.dearest(&agent.endpoint, &agent.model, agent.max_output)?;
     match &episode.audit {
-        Some(audit) => Some(own.max(bound(&audit.endpoint, &audit.model, audit.max_output)?)),
+        Some(audit) => Some(own.max(gateway.dearest(&audit.endpoint, &audit.model, audit.max_output)?)),
         None => Some(own),
     }
 }
@@ -196,15 +190,12 @@ impl Spent {
 /// Whether what each of the calls cost is known: it was billed for something, or its model has
 /// a price (which may be nothing).
 fn priced(calls: &[&CallRecord], gateway: Option<&GatewayPlan>) -> bool {
-    let mut models: BTreeSet<(&str, &str)> = BTreeSet::new();
-    for call in calls.iter().filter(|call| call.settled.is_zero() && call.certainty != Certainty::Released) {
-        models.insert((&call.endpoint, &call.model));
-    }
-    models.iter().all(|(endpoint, model)| {
+    let has_price = |call: &CallRecord| {
         gateway.is_some_and(|plan| {
-            plan.endpoint(endpoint).is_some_and(|endpoint| plan.price(&endpoint.vendor, model).is_some())
+            plan.endpoint(&call.endpoint).is_some_and(|of| plan.price(&of.vendor, &call.model).is_some())
         })
-    })
+    };
+    calls.iter().all(|call| !call.settled.is_zero() || call.certainty == Certainty::Released || has_price(call))
 }
 
 /// The time of a node that all attempts took, by their share of its processors; none unless it

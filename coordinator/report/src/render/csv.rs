@@ -33,7 +33,7 @@ const COLUMNS: [Column; 31] = [
     ("score", |side| number(side.measures.score.map(|score| score.value))),
     ("score_low", |side| number(score(side).map(|clustered| clustered.interval.low))),
     ("score_high", |side| number(score(side).map(|clustered| clustered.interval.high))),
-    ("dollars", |side| money(Some(side.measures.amounts.dollars.total).filter(|_| priced(side)))),
+    ("dollars", |side| money(side.measures.amounts.dollars.known())),
     ("dollars_per_episode", |side| money(side.measures.amounts.dollars.per_episode)),
     ("dollars_per_success", |side| money(side.measures.amounts.dollars.per_success)),
     ("judge_dollars", |side| money(Some(side.measures.amounts.judge_dollars).filter(|paid| !paid.is_zero()))),
@@ -63,10 +63,6 @@ fn wilson(side: &SideFound) -> Option<Interval> {
 
 fn score(side: &SideFound) -> Option<Clustered> {
     side.measures.score.and_then(|score| score.clustered)
-}
-
-fn priced(side: &SideFound) -> bool {
-    side.measures.amounts.dollars.missing == 0
 }
 
 fn number(value: Option<f64>) -> String {

@@ -6,13 +6,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use longhaul_core::digest::Digest;
 use longhaul_core::measure::{At, Curve, Group};
+use longhaul_core::money::Money;
 use longhaul_core::text::cut;
 
 use super::figure::{Bar, Reach, Spot, colour, curves, intervals, scatter};
 use super::markup::Markup;
 use super::sheet::{Facts, Sheet};
 use super::tables::{self, Cell};
-use super::words::{ends, percent};
+use super::words::{NOTHING, dollars, ends, many, percent, plain_ends};
 use crate::findings::Findings;
 use crate::measured::Measured;
 use crate::picture::thumbnail;
@@ -119,7 +120,7 @@ fn overview(found: &Findings) -> Vec<Markup> {
                 name: side.label.clone(),
                 point: score.value,
                 ends: (interval.low, interval.high),
-                said: format!("{:.1} ({:.1} to {:.1})", score.value, interval.low, interval.high),
+                said: format!("{:.1} ({})", score.value, plain_ends(interval)),
             })
         })
         .collect();
@@ -146,14 +147,14 @@ fn overview(found: &Findings) -> Vec<Markup> {
 fn costs(found: &Findings) -> Vec<Markup> {
     let mut out = vec![heading("Used"), by_side(&tables::took(found)), by_side(&tables::ended(found))];
     let agents = &found.comparisons.agents;
-    let common = super::words::many(found.comparisons.common_tasks, "task");
+    let common = many(found.comparisons.common_tasks, "task");
     let spots: Vec<Spot> = agents
         .iter()
         .map(|agent| {
             let rate = agent.pass_rate;
             let wilson = rate.and_then(|rate| rate.wilson);
             Spot {
-                x: agent.dollars.map_or(f64::NAN, |money| money.nanos() as f64 / 1e9),
+                x: agent.dollars.map_or(f64::NAN, Money::as_dollars),
                 y: rate.map_or(f64::NAN, |rate| rate.value * 100.0),
                 ends: wilson.map_or((f64::NAN, f64::NAN), |ends| (ends.low * 100.0, ends.high * 100.0)),
                 front: agent.best_rate_for_money == Some(true),
@@ -191,7 +192,7 @@ fn reaches(curve: &Curve) -> Vec<Reach> {
         .iter()
         .map(|point| Reach {
             at: match point.at {
-                At::Dollars(money) => money.nanos() as f64 / 1e9,
+                At::Dollars(money) => money.as_dollars(),
                 At::Steps(steps) => f64::from(steps),
             },
             low: point.low * 100.0,
@@ -255,7 +256,7 @@ fn heat(found: &Findings, title: &str, groups: &[Group]) -> Vec<Markup> {
             let style = format!("background:{paint};color:{ink}");
             Markup::with_text("td", &[("class", "heat"), ("style", &style)], &cell.text())
         }
-        None => Markup::with_text("td", &[("class", "heat")], super::words::NOTHING),
+        None => Markup::with_text("td", &[("class", "heat")], NOTHING),
     };
     let head = found.sides.iter().enumerate().map(|(index, side)| {
         Markup::tag("th", &[("class", "n"), ("scope", "col"), ("title", &side.label)], [key(index)])
@@ -324,8 +325,8 @@ fn card(index: usize, side: &Side, episode: &Measured, screen: Option<&Vec<u8>>,
     let score = row.score().map(|score| format!("score {score:.0}, ")).unwrap_or_default();
     let ended = row.state.ended_by().map(|by| format!("ended by {by}, ")).unwrap_or_default();
     let cost = row.dollars.filter(|money| !money.is_zero());
-    let cost = cost.map(|money| format!(", {}", super::words::dollars(money))).unwrap_or_default();
-    let said = format!("{score}{ended}{}{cost}", super::words::many(u64::from(row.steps), "step"));
+    let cost = cost.map(|money| format!(", {}", dollars(money))).unwrap_or_default();
+    let said = format!("{score}{ended}{}{cost}", many(u64::from(row.steps), "step"));
     Markup::tag(
         "div",
         &[("class", "failure")],

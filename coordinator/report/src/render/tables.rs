@@ -5,11 +5,12 @@ use longhaul_core::measure::{
 };
 use longhaul_core::money::Money;
 use longhaul_core::stats::Interval;
+use longhaul_core::text::named;
 
 use super::sheet::{Facts, Sheet};
 use super::words::{
-    NOTHING, chance, count, dollars, ends, hours, many, named, odds, of, or_nothing, over, percent, plain_ends,
-    point_ends, points, seconds,
+    NOTHING, chance, count, dollars, ends, hours, many, odds, of, or_nothing, over, percent, plain_ends, point_ends,
+    points, seconds, some,
 };
 use crate::findings::{Findings, SideFound};
 use crate::side::Difference;
@@ -33,7 +34,6 @@ pub(super) fn sides(found: &Findings) -> Sheet {
         "not started",
         "unsettled",
     ]);
-    let some = |count: u64| if count == 0 { NOTHING.to_owned() } else { count.to_string() };
     for side in &found.sides {
         let measures = &side.measures;
         let tally = &measures.tally;
@@ -121,21 +121,19 @@ pub(super) fn took(found: &Findings) -> Sheet {
     ]);
     for side in &found.sides {
         let amounts = &side.measures.amounts;
-        let some = |money: Money| Some(money).filter(|money| !money.is_zero());
-        let priced = Some(amounts.dollars.total).filter(|_| amounts.dollars.missing == 0);
-        let hours_known = Some(amounts.node_hours.total).filter(|_| amounts.node_hours.missing == 0);
+        let paid = |money: Money| Some(money).filter(|money| !money.is_zero());
         sheet.rows.push(vec![
             side.label.clone(),
-            or_nothing(priced, dollars),
+            or_nothing(amounts.dollars.known(), dollars),
             or_nothing(amounts.dollars.per_episode, dollars),
             or_nothing(amounts.dollars.per_success, dollars),
-            or_nothing(some(amounts.judge_dollars), dollars),
-            or_nothing(some(amounts.unconfirmed), dollars),
+            or_nothing(paid(amounts.judge_dollars), dollars),
+            or_nothing(paid(amounts.unconfirmed), dollars),
             or_nothing(amounts.steps.per_episode, count),
             or_nothing(amounts.steps.per_success, count),
             or_nothing(amounts.seconds.per_episode, seconds),
             or_nothing(amounts.seconds.per_success, seconds),
-            or_nothing(hours_known, hours),
+            or_nothing(amounts.node_hours.known(), hours),
             or_nothing(amounts.node_hours.per_success, hours),
         ]);
     }
@@ -156,7 +154,6 @@ pub(super) fn ended(found: &Findings) -> Sheet {
         "resumed",
         "steps without effect",
     ]);
-    let some = |count: u64| if count == 0 { NOTHING.to_owned() } else { count.to_string() };
     for side in &found.sides {
         let endings = &side.measures.endings;
         sheet.rows.push(vec![

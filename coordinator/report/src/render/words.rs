@@ -54,7 +54,7 @@ pub(super) fn chance(p: f64) -> String {
 
 /// Dollars: to the cent, and below a dime to four decimals.
 pub(super) fn dollars(money: Money) -> String {
-    let amount = money.nanos() as f64 / 1e9;
+    let amount = money.as_dollars();
     if money.is_zero() || amount >= 0.1 { format!("${amount:.2}") } else { format!("${amount:.4}") }
 }
 
@@ -98,16 +98,14 @@ pub(super) fn or_nothing<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -
     value.map_or_else(|| NOTHING.to_owned(), shown)
 }
 
+/// A count, where there is something to count.
+pub(super) fn some(count: u64) -> String {
+    if count == 0 { NOTHING.to_owned() } else { count.to_string() }
+}
+
 /// `1 task`, `2 tasks`.
 pub(super) fn many(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
-}
-
-/// The first few names, and how many more there are.
-pub(super) fn named<T: ToString>(names: &[T], most: usize) -> String {
-    let shown: Vec<String> = names.iter().take(most).map(ToString::to_string).collect();
-    let more = names.len().saturating_sub(most);
-    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 #[cfg(test)]
@@ -125,6 +123,5 @@ mod tests {
         assert_eq!([seconds(59.0), seconds(600.0), seconds(9000.0)], ["59 s", "10 min", "2.5 h"]);
         assert_eq!([count(3.0), count(3.25), count(250.4)], ["3", "3.2", "250"]);
         assert_eq!((many(1, "task"), many(0, "task")), ("1 task".into(), "0 tasks".into()));
-        assert_eq!((named(&["a", "b", "c"], 2), named(&["a"], 2)), ("a, b and 1 more".into(), "a".into()));
     }
 }

@@ -18,7 +18,7 @@ use super::prepare::Prepared;
 use super::send::{Failed, Try, TryEnd};
 use crate::aside::aside;
 use crate::call::CallError;
-use crate::endpoint::{Endpoint, Place, Turn};
+use crate::endpoint::{Endpoint, Turn};
 use crate::http::headers;
 use crate::pause::Served;
 use crate::protocol::route::{self, CallRoute};
@@ -115,10 +115,11 @@ impl Inner {
         let mut retry_of = None;
         loop {
             self.tokens_left(request.purpose)?;
-            self.ready(&served, caller).await?;
+            self.counted(&served, caller, self.journal.ready()).await?;
             let turn = self.waits(caller, self.until_up(request, &served)).await??;
             let hold = self.money(request, &mut prepared, &served, caller).await?;
-            let place = self.place(request, &prepared, turn.is_some(), &served, caller).await?;
+            let enter = request.endpoint.enter(self.id, prepared.guess(), turn.is_some());
+            let place = self.counted(&served, caller, enter).await?;
             // The endpoint went down meanwhile: the money is free until it is up again.
             let Some(place) = place else { continue };
             let next = Try { request, prepared: &prepared, hold, place, retry_of };
@@ -177,16 +178,6 @@ impl Inner {
         }
     }
 
-    /// Waits until a call may be made at all.
-    async fn ready(&self, served: &Served, caller: &mut Option<Caller>) -> Result<(), CallError> {
-        let mut ready = self.journal.ready();
-        if poll_once(ready.as_mut()).await.is_ready() {
-            return Ok(());
-        }
-        let _waits = served.wait();
-        self.waits(caller, ready).await
-    }
-
     /// Waits for something before the call is made; not longer than anybody wants the answer.
     async fn waits<T>(&self, caller: &mut Option<Caller>, what: impl Future<Output = T>) -> Result<T, CallError> {
         if !self.is_open() {
@@ -204,6 +195,21 @@ impl Inner {
             () = gone => Err(CallError::Closed),
             () = self.closing() => Err(CallError::Closed),
         }
+    }
+
+    /// Waits so for what is there at once in the common case: then nothing is counted as a wait.
+    async fn counted<T>(
+        &self,
+        served: &Served,
+        caller: &mut Option<Caller>,
+        what: impl Future<Output = T>,
+    ) -> Result<T, CallError> {
+        tokio::pin!(what);
+        if let std::task::Poll::Ready(result) = poll_once(what.as_mut()).await {
+            return Ok(result);
+        }
+        let _waits = served.wait();
+        self.waits(caller, what).await
     }
 
     /// Waits until the endpoint is up, or until it is our turn to try it and it shows itself.
@@ -287,29 +293,10 @@ impl Inner {
             }
         }
     }
-
-    /// Waits for a place among the calls in flight. None if the endpoint went down meanwhile.
-    async fn place(
-        &self,
-        request: &Request,
-        prepared: &Prepared,
-        probe: bool,
-        served: &Served,
-        caller: &mut Option<Caller>,
-    ) -> Result<Option<Place>, CallError> {
-        let enter = request.endpoint.enter(self.id, prepared.guess(), probe);
-        tokio::pin!(enter);
-        // At once in the common case, and then nothing is counted as a wait.
-        if let std::task::Poll::Ready(place) = poll_once(enter.as_mut()).await {
-            return Ok(place);
-        }
-        let _waits = served.wait();
-        self.waits(caller, enter).await
-    }
 }
 
 /// Polls a future once.
-async fn poll_once<F: Future + ?Sized>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+async fn poll_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
     std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context))).await
 }
 

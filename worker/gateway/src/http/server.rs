@@ -98,23 +98,17 @@ async fn serve(inner: Arc<Inner>, stream: UnixStream) {
     }
 }
 
-/// What a request is for, once it may be answered at all.
-enum Asked<'a> {
-    Call(&'a EndpointPlan, CallRoute),
-    Models(&'a EndpointPlan, Option<String>),
-}
-
 /// Why a request is not answered, in the form of a protocol.
 struct Refusal(Protocol, ErrorKind, String);
 
 /// Answers one request.
 async fn answer(inner: &Arc<Inner>, request: HttpRequest<Incoming>) -> Answer {
     match admit(inner, &request) {
-        Ok(Asked::Call(plan, call)) => match read_call(inner, plan, call, request).await {
+        Ok((plan, Route::Call(call))) => match read_call(inner, plan, call, request).await {
             Ok((request, value)) => pass(plan.protocol, inner.start(request, value).await),
             Err((kind, message)) => error(plan.protocol, kind, &message),
         },
-        Ok(Asked::Models(plan, name)) => models(inner, plan, name.as_deref()),
+        Ok((plan, Route::Models(name))) => models(inner, plan, name.as_deref()),
         Err(Refusal(protocol, kind, message)) => {
             drain(request.into_body(), inner.shared.config.max_request).await;
             error(protocol, kind, &message)
@@ -122,8 +116,8 @@ async fn answer(inner: &Arc<Inner>, request: HttpRequest<Incoming>) -> Answer {
     }
 }
 
-/// What a request is for, by its head alone.
-fn admit<'a>(inner: &'a Inner, request: &HttpRequest<Incoming>) -> Result<Asked<'a>, Refusal> {
+/// Whom a request is for and what it asks for, by its head alone.
+fn admit<'a>(inner: &'a Inner, request: &HttpRequest<Incoming>) -> Result<(&'a EndpointPlan, Route), Refusal> {
     let path = request.uri().path();
     let (name, rest) = path.trim_start_matches('/').split_once('/').map_or((path, ""), |(name, _)| {
         (name, &path[path.len() - (path.trim_start_matches('/').len() - name.len())..])
@@ -148,24 +142,16 @@ fn admit<'a>(inner: &'a Inner, request: &HttpRequest<Incoming>) -> Result<Asked<
         _ => return refuse(ErrorKind::NotFound, "only POST and GET are known here"),
     };
     match route::read(plan.protocol, post, rest) {
-        Some(Route::Call(call)) => Ok(Asked::Call(plan, call)),
-        Some(Route::Models(name)) => Ok(Asked::Models(plan, name)),
+        Some(route) => Ok((plan, route)),
         None => refuse(ErrorKind::NotFound, &format!("the gateway does not pass on {rest}")),
     }
 }
 
 /// Hears a client out that is refused, within limits: one that still sends when its connection
 /// is closed sees that, and not the answer.
-async fn drain(mut body: Incoming, most: usize) {
-    let heard = async {
-        let mut left = most;
-        while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
-                break;
-            }
-        }
-    };
+async fn drain(body: Incoming, most: usize) {
+    let mut body = Limited::new(body, most);
+    let heard = async { while let Some(Ok(_)) = body.frame().await {} };
     let _ = tokio::time::timeout(DRAIN_LIMIT, heard).await;
 }
 

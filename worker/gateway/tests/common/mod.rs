@@ -14,9 +14,10 @@ use longhaul_core::time::Millis;
 use longhaul_gateway::ports::{
     Bank, Blob, Journal, JournalError, Later, Refused, Reservation, ReserveError, Secret, Secrets, SystemClock,
 };
-use longhaul_gateway::{Account, Gateway, GatewayConfig, ModelCall, Opening, Surface, join};
+use longhaul_gateway::{Account, CallError, Gateway, GatewayConfig, ModelAnswer, ModelCall, Opening, Surface, join};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 
 use crate::standin::PRICES;
 
@@ -216,6 +217,14 @@ pub(crate) struct World {
     pub(crate) journal: Arc<Memory>,
     /// The keys.
     pub(crate) keys: Arc<Keys>,
+}
+
+impl World {
+    /// A small call, made meanwhile.
+    pub(crate) fn calling(&self, surface: Surface) -> JoinHandle<Result<ModelAnswer, CallError>> {
+        let account = Arc::clone(&self.account);
+        tokio::spawn(async move { account.call(call(surface)).await })
+    }
 }
 
 /// How a world differs from the usual one.

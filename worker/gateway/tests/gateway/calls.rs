@@ -292,10 +292,7 @@ async fn the_right_to_call_that_runs_out_in_a_wait_is_waited_for_too() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
     let key = world.keys.0.lock().unwrap().remove("key").unwrap();
-    let calling = tokio::spawn({
-        let account = std::sync::Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let calling = world.calling(Surface::Messages);
     until("it waits for its key", || world.gateway.words().iter().any(|word| word.down.is_some())).await;
     world.journal.shut.send_replace(true);
     world.keys.0.lock().unwrap().insert("key".to_owned(), key);
@@ -307,10 +304,7 @@ async fn the_right_to_call_that_runs_out_in_a_wait_is_waited_for_too() {
     assert_eq!(world.account.totals().settled.nanos(), vendor.billed());
     // The end of the attempt ends the wait.
     world.journal.shut.send_replace(true);
-    let calling = tokio::spawn({
-        let account = std::sync::Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let calling = world.calling(Surface::Messages);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     world.account.close().await;
     assert!(matches!(calling.await.unwrap(), Err(CallError::Closed)));
@@ -321,10 +315,7 @@ async fn an_answer_that_could_not_be_written_down_is_not_handed_out() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
     vendor.fault(Fault::Slow(std::time::Duration::from_millis(300)));
-    let calling = tokio::spawn({
-        let account = std::sync::Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let calling = world.calling(Surface::Messages);
     until("it is sent", || !vendor.calls().is_empty()).await;
     *world.journal.full.lock().unwrap() = true;
     assert!(matches!(calling.await.unwrap(), Err(CallError::Journal(_))));

@@ -63,10 +63,7 @@ async fn a_wait_that_the_vendor_asks_for_is_kept_by_every_call() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
     vendor.fault(Fault::Status(429, vec![("retry-after", "1".to_owned())], "{}".to_owned()));
-    let first = tokio::spawn({
-        let account = Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let first = world.calling(Surface::Messages);
     until("the first call was refused", || !world.journal.settled.lock().unwrap().is_empty()).await;
     world.account.call(call(Surface::Messages)).await.unwrap();
     first.await.unwrap().unwrap();
@@ -119,12 +116,7 @@ async fn an_endpoint_that_is_down_is_waited_for_with_the_clock_stopped() {
     let address = vendor.address;
     drop(vendor);
     let world = Setup::at(&[format!("http://{address}")]).open();
-    let callers: Vec<_> = (0..5)
-        .map(|_| {
-            let account = Arc::clone(&world.account);
-            tokio::spawn(async move { account.call(call(Surface::Messages)).await })
-        })
-        .collect();
+    let callers: Vec<_> = (0..5).map(|_| world.calling(Surface::Messages)).collect();
     let word = |world: &World| world.gateway.words().into_iter().find(|word| word.endpoint == "anthropic");
     until("the endpoint is reported down", || word(&world).is_some_and(|word| word.down.is_some() && word.demand == 5))
         .await;
@@ -149,12 +141,7 @@ async fn an_endpoint_that_fails_long_is_tried_by_one_call_at_a_time() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
     vendor.always(Some(status(500)));
-    let callers: Vec<_> = (0..8)
-        .map(|_| {
-            let account = Arc::clone(&world.account);
-            tokio::spawn(async move { account.call(call(Surface::Messages)).await })
-        })
-        .collect();
+    let callers: Vec<_> = (0..8).map(|_| world.calling(Surface::Messages)).collect();
     until("it is down and probed", || vendor.state.lock().unwrap().probes >= 3).await;
     assert!(callers.iter().all(|caller| !caller.is_finished()), "nobody gives up");
     assert!(vendor.calls().len() <= 8 * 3, "while it is down, only what costs nothing is tried");
@@ -181,10 +168,7 @@ async fn a_key_that_is_missing_or_refused_is_waited_for() {
     KEY.clone_into(&mut vendor.state.lock().unwrap().key);
     let world = Setup::at(&[vendor.url()]).open();
     world.keys.0.lock().unwrap().clear();
-    let calling = tokio::spawn({
-        let account = Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let calling = world.calling(Surface::Messages);
     let down = |world: &World| {
         let down = world.gateway.words().into_iter().find_map(|word| word.down);
         down.map(|down| down.why).unwrap_or_default()
@@ -238,12 +222,7 @@ async fn replicas_share_the_calls_and_a_dead_one_is_left_out() {
         vendor.always(Some(Fault::Slow(Duration::from_millis(100))));
     }
     let calls = |count: usize| {
-        let callers: Vec<_> = (0..count)
-            .map(|_| {
-                let account = Arc::clone(&world.account);
-                tokio::spawn(async move { account.call(call(Surface::ChatCompletions)).await })
-            })
-            .collect();
+        let callers: Vec<_> = (0..count).map(|_| world.calling(Surface::ChatCompletions)).collect();
         async move {
             for caller in callers {
                 caller.await.unwrap().unwrap();
@@ -260,8 +239,7 @@ async fn replicas_share_the_calls_and_a_dead_one_is_left_out() {
     assert_eq!(first.calls().len() + second.calls().len(), counts[0] + counts[1] + 12);
     let third = Standin::at(address).await;
     until("it is used again", || {
-        let account = Arc::clone(&world.account);
-        tokio::spawn(async move { account.call(call(Surface::ChatCompletions)).await });
+        world.calling(Surface::ChatCompletions);
         !third.calls().is_empty()
     })
     .await;
@@ -290,12 +268,7 @@ async fn the_end_of_an_attempt_waits_a_little_and_settles_the_rest_whole() {
     .open();
     vendor.fault(Fault::Slow(Duration::from_millis(200)));
     vendor.fault(Fault::Hang);
-    let callers: Vec<_> = (0..2)
-        .map(|_| {
-            let account = Arc::clone(&world.account);
-            tokio::spawn(async move { account.call(call(Surface::Messages)).await })
-        })
-        .collect();
+    let callers: Vec<_> = (0..2).map(|_| world.calling(Surface::Messages)).collect();
     until("both are sent", || vendor.calls().len() == 2).await;
     let purses = world.account.close().await;
     let mut certain: Vec<_> = world.journal.records().iter().map(|record| record.certainty).collect();
@@ -317,10 +290,7 @@ async fn whoever_does_not_wait_for_an_answer_pays_for_it_all_the_same() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
     vendor.fault(Fault::Slow(Duration::from_millis(300)));
-    let calling = tokio::spawn({
-        let account = Arc::clone(&world.account);
-        async move { account.call(call(Surface::Messages)).await }
-    });
+    let calling = world.calling(Surface::Messages);
     until("it is sent", || !vendor.calls().is_empty()).await;
     calling.abort();
     until("it is settled", || !world.journal.records().is_empty()).await;

@@ -1,6 +1,5 @@
 //! Shares of an endpoint's limits, and money that is waited for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::endpoint::RateLimits;
@@ -10,12 +9,7 @@ use crate::common::{Setup, World, call};
 use crate::standin::{Fault, Standin};
 
 async fn all(world: &World, count: usize) {
-    let callers: Vec<_> = (0..count)
-        .map(|_| {
-            let account = Arc::clone(&world.account);
-            tokio::spawn(async move { account.call(call(Surface::Messages)).await })
-        })
-        .collect();
+    let callers: Vec<_> = (0..count).map(|_| world.calling(Surface::Messages)).collect();
     for caller in callers {
         caller.await.unwrap().unwrap();
     }

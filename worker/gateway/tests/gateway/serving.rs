@@ -54,10 +54,20 @@ impl Served {
         sender.send_request(request.body(Full::new(body)).unwrap()).await.unwrap()
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (u16, Bytes) {
+    /// A request with the attempt's token.
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Response<Incoming> {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-        let response = self.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        self.send(method, path, &headers, body).await
+    }
+
+    /// A call, as far as the head of its answer.
+    async fn begin(&self, path: &str, body: &Value) -> Response<Incoming> {
+        self.ask(Method::POST, path, Bytes::from(body.to_string())).await
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (u16, Bytes) {
+        let response = self.begin(path, body).await;
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.unwrap().to_bytes())
     }
@@ -143,14 +153,12 @@ async fn only_what_is_known_is_reached() {
         let (status, _) = served.post(path, &messages(false)).await;
         assert_eq!(status, 404, "{path}");
     }
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     for (path, status) in [("/openai/v1/models", 200), ("/openai/v1/models/model-a", 200), ("/openai/v1/models/x", 404)]
     {
-        let response = served.send(Method::GET, path, &headers, Bytes::new()).await;
+        let response = served.ask(Method::GET, path, Bytes::new()).await;
         assert_eq!(response.status(), status, "{path}");
     }
-    assert_eq!(served.send(Method::DELETE, "/openai/v1/models/model-a", &headers, Bytes::new()).await.status(), 404);
+    assert_eq!(served.ask(Method::DELETE, "/openai/v1/models/model-a", Bytes::new()).await.status(), 404);
     assert_eq!(vendor.calls().len() + vendor.state.lock().unwrap().probes as usize, 0);
 }
 
@@ -160,8 +168,6 @@ async fn what_cannot_be_read_or_bounded_is_refused_in_the_vendors_form() {
     let served =
         serve(Setup { config: Box::new(|config| config.max_request = 10_000), ..Setup::at(&[vendor.url()]) }).await;
     let text = |body: &str| Bytes::from(body.to_owned());
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     let large = format!(r#"{{"model":"model-a","x":"{}"}}"#, "y".repeat(20_000));
     for (body, status, words) in [
         ("no json", 400, "no JSON"),
@@ -171,7 +177,7 @@ async fn what_cannot_be_read_or_bounded_is_refused_in_the_vendors_form() {
         (r#"{"model":"unpriced","messages":[]}"#, 400, "no row of this model"),
         (large.as_str(), 413, "10000 bytes"),
     ] {
-        let response = served.send(Method::POST, "/openai/v1/chat/completions", &headers, text(body)).await;
+        let response = served.ask(Method::POST, "/openai/v1/chat/completions", text(body)).await;
         assert_eq!(response.status(), status, "{body:.80}");
         assert_eq!(response.headers()["x-should-retry"], "false");
         let said: Value = serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
@@ -219,11 +225,9 @@ async fn usage_that_only_we_asked_for_is_kept_from_the_client() {
 async fn a_stream_that_breaks_off_breaks_off_for_the_client_and_is_settled_whole() {
     let vendor = Standin::start().await;
     let served = serve(Setup::at(&[vendor.url()])).await;
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     for (path, body) in streams() {
         vendor.fault(Fault::Break);
-        let response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        let response = served.begin(path, &body).await;
         assert_eq!(response.status(), 200);
         assert!(response.into_body().collect().await.is_err(), "{path}: an end that is none is not hidden");
     }
@@ -239,11 +243,9 @@ async fn a_stream_that_cannot_be_written_down_breaks_off_for_the_client() {
     let vendor = Standin::start().await;
     vendor.state.lock().unwrap().pace = Duration::from_millis(40);
     let served = serve(Setup::at(&[vendor.url()])).await;
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     for (path, body) in streams() {
         *served.world.journal.full.lock().unwrap() = false;
-        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        let mut response = served.begin(path, &body).await;
         response.body_mut().frame().await.unwrap().unwrap();
         *served.world.journal.full.lock().unwrap() = true;
         assert!(response.into_body().collect().await.is_err(), "{path}: what is not settled has no clean end");
@@ -279,10 +281,8 @@ async fn a_client_that_hangs_up_pays_what_the_vendor_bills() {
     let vendor = Standin::start().await;
     vendor.state.lock().unwrap().pace = Duration::from_millis(40);
     let served = serve(Setup::at(&[vendor.url()])).await;
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     for (path, body) in streams() {
-        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        let mut response = served.begin(path, &body).await;
         response.body_mut().frame().await.unwrap().unwrap();
         drop(response);
     }
@@ -298,11 +298,9 @@ async fn a_stream_is_passed_on_as_it_comes_and_ends_when_it_is_settled() {
     let vendor = Standin::start().await;
     vendor.state.lock().unwrap().pace = Duration::from_millis(100);
     let served = serve(Setup::at(&[vendor.url()])).await;
-    let bearer = format!("Bearer {TOKEN}");
-    let headers = [("authorization", bearer.as_str())];
     for (path, body) in streams() {
         let before = served.world.journal.records().len();
-        let mut response = served.send(Method::POST, path, &headers, Bytes::from(body.to_string())).await;
+        let mut response = served.begin(path, &body).await;
         response.body_mut().frame().await.unwrap().unwrap();
         assert_eq!(served.world.journal.records().len(), before, "{path}: the first piece comes long before the end");
         response.into_body().collect().await.unwrap();

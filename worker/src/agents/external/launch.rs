@@ -205,12 +205,11 @@ impl External {
             self.end().await;
         }
         let output = self.ended.borrow().clone().map(|ended| ended.output).unwrap_or_default();
-        let line = if output.is_empty() { "" } else { "\n" };
         if by_itself {
-            output
-        } else {
-            format!("{output}{line}the agent went on after the end of its episode, and was ended")
+            return output;
         }
+        let line = if output.is_empty() { "" } else { "\n" };
+        format!("{output}{line}the agent went on after the end of its episode, and was ended")
     }
 
     /// Ends the program, so that what it wrote can be read.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, joined, result_text, tokens, words};
 use crate::agents::gesture::{self, Args, Button};
 use crate::agents::history::{Exchange, History, LEFT_OUT};
-use crate::agents::picture::Picture;
+use crate::agents::picture::{PNG, Picture};
 use crate::agents::place::Grid;
 
 const OWN_WORDS: &str = "You operate a Linux desktop to do a task. After each of your turns you see the screen as it \
@@ -106,7 +106,7 @@ impl Anthropic {
         for (index, result) in exchange.results.iter().enumerate() {
             let mut content = Vec::new();
             match &result.part {
-                Some(Some(part)) if result.error.is_none() => content.push(image(part)),
+                Some(Some(part)) if result.error.is_none() => content.push(image(PNG, part)),
                 Some(None) if result.error.is_none() => content.push(text(LEFT_OUT)),
                 _ => content.push(text(&result_text(result))),
             }
@@ -304,12 +304,12 @@ pub(super) fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-pub(super) fn image(picture: &Picture) -> Value {
-    json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": &**picture}})
+pub(super) fn image(media: &str, data: &str) -> Value {
+    json!({"type": "image", "source": {"type": "base64", "media_type": media, "data": data}})
 }
 
 fn screen(picture: Option<&Picture>) -> Value {
-    picture.map_or_else(|| text(LEFT_OUT), image)
+    picture.map_or_else(|| text(LEFT_OUT), |picture| image(PNG, picture))
 }
 
 #[cfg(test)]

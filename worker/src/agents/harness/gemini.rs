@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, UNATTENDED, joined, result_text, tokens, words};
 use crate::agents::gesture::{self, Args, Button};
 use crate::agents::history::{Exchange, History, LEFT_OUT};
-use crate::agents::picture::Picture;
+use crate::agents::picture::PNG;
 use crate::agents::place::Grid;
 
 const DESKTOP: &str = "ENVIRONMENT_DESKTOP";
@@ -75,13 +75,13 @@ impl Gemini {
             if index == last
                 && let Some(picture) = &exchange.picture
             {
-                response["parts"] = json!([image(picture)]);
+                response["parts"] = json!([image(PNG, picture)]);
             }
             parts.push(json!({"functionResponse": response}));
         }
         parts.extend(words.iter().map(|words| text(words)));
         if exchange.results.is_empty() {
-            parts.push(exchange.picture.as_ref().map_or_else(|| text(LEFT_OUT), image));
+            parts.push(exchange.picture.as_ref().map_or_else(|| text(LEFT_OUT), |picture| image(PNG, picture)));
         }
         parts
     }
@@ -228,8 +228,8 @@ pub(super) fn text(text: &str) -> Value {
     json!({"text": text})
 }
 
-pub(super) fn image(picture: &Picture) -> Value {
-    json!({"inlineData": {"mimeType": "image/png", "data": &**picture}})
+pub(super) fn image(media: &str, data: &str) -> Value {
+    json!({"inlineData": {"mimeType": media, "data": data}})
 }
 
 #[cfg(test)]

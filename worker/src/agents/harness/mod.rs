@@ -18,7 +18,6 @@ use serde_json::{Map, Value};
 
 use super::history::{CallResult, Exchange, History};
 use super::options::{self, Options};
-use super::picture::Picture;
 use super::place::{Grid, Region};
 
 /// What a harness knows of its episode.
@@ -215,12 +214,12 @@ pub(crate) fn text_part(protocol: Protocol, text: &str) -> Value {
     }
 }
 
-/// A picture as such a part.
-pub(crate) fn image_part(protocol: Protocol, picture: &Picture) -> Value {
+/// A picture of some kind, as base64, as such a part.
+pub(crate) fn image_part(protocol: Protocol, media: &str, data: &str) -> Value {
     match protocol {
-        Protocol::Anthropic => anthropic::image(picture),
-        Protocol::OpenAi => tools::image_part(picture),
-        Protocol::Gemini => gemini::image(picture),
+        Protocol::Anthropic => anthropic::image(media, data),
+        Protocol::OpenAi => tools::image_part(media, data),
+        Protocol::Gemini => gemini::image(media, data),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Ask, Asked, Call, Harness, Reading, Setting, Stop, joined, result_te
 use crate::agents::gesture::{self, Args, Button};
 use crate::agents::history::{Exchange, History, LEFT_OUT};
 use crate::agents::options::{Calls, Coordinates};
-use crate::agents::picture::Picture;
+use crate::agents::picture::PNG;
 use crate::agents::place::Grid;
 
 const OWN_WORDS: &str = "You operate a Linux desktop to do a task. With each of your answers call one function, or \
@@ -164,7 +164,7 @@ impl Tools {
         }
         content.extend(words.iter().map(|words| text_part(words)));
         content.push(match &exchange.picture {
-            Some(picture) => image_part(picture),
+            Some(picture) => image_part(PNG, picture),
             None => text_part(LEFT_OUT),
         });
         messages.push(json!({"role": "user", "content": content}));
@@ -377,8 +377,8 @@ pub(super) fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-pub(super) fn image_part(picture: &Picture) -> Value {
-    json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}})
+pub(super) fn image_part(media: &str, data: &str) -> Value {
+    json!({"type": "image_url", "image_url": {"url": format!("data:{media};base64,{data}")}})
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_core::agent::AgentPlan;
 use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::call::CallRecord;
-use longhaul_core::endpoint::{EndpointPlan, GatewayPlan, Protocol, RateLimits};
+use longhaul_core::endpoint::{EndpointPlan, GatewayPlan, Protocol};
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId};
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
@@ -67,17 +67,7 @@ impl Vendor {
     }
 
     pub(super) fn plan(&self, name: &str, protocol: Protocol) -> EndpointPlan {
-        EndpointPlan {
-            name: name.to_owned(),
-            protocol,
-            vendor: protocol.name().to_owned(),
-            urls: vec![format!("http://127.0.0.1:{}", self.port)],
-            secret: None,
-            limits: RateLimits::default(),
-            call_limit: Millis(20_000),
-            retries: 0,
-            relay: false,
-        }
+        EndpointPlan { urls: vec![format!("http://127.0.0.1:{}", self.port)], ..plans::endpoint(name, protocol) }
     }
 }
 

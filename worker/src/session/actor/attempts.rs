@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass};
 use longhaul_proto::convert::{self, LeaseRef};
 use longhaul_proto::v1;
@@ -107,18 +106,8 @@ impl Actor {
         self.shared.node.disk_trouble().map(|message| (FaultClass::NodeDisk, message))
     }
 
-    /// What is noted of an attempt that did not begin.
-    fn bare_notes(&self) -> AttemptNotes {
-        AttemptNotes {
-            hostname: self.shared.config.hostname.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            node_cpu_millis: self.shared.node.capacity().cpu_millis,
-            ..AttemptNotes::default()
-        }
-    }
-
     fn end_with_fault(&self, outbox: &Outbox, class: FaultClass, message: String) {
-        let notes = self.bare_notes();
+        let notes = self.shared.bare_notes();
         let end = AttemptEnd::Fault(Fault { class, message, log_tail: None });
         if let Err(error) = outbox.end(end, notes, Vec::new()) {
             tracing::error!(attempt = %outbox.lease().attempt, error = %crate::chain(&error), "an end cannot be recorded");
@@ -135,7 +124,7 @@ impl Actor {
             message: format!("the worker cannot write its spool: {message}"),
             log_tail: None,
         });
-        let notes = self.bare_notes();
+        let notes = self.shared.bare_notes();
         let (Ok(end), Ok(notes)) = (convert::to_json("end_json", &end), convert::to_json("notes_json", &notes)) else {
             return;
         };

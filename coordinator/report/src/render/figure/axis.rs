@@ -1,31 +1,30 @@
 //! Axes: which values are marked, and where a value lies.
 
-/// A range of values that is laid out from one place to another.
+/// A range of values from 0 on that is laid out from one place to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
-    low: f64,
     high: f64,
     from: f64,
     to: f64,
 }
 
 impl Axis {
-    /// An axis from 0 (or below) to the next round value above all of `values`.
+    /// An axis to the next round value above all of `values`.
     pub(super) fn over(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Self {
         let highest = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = step(highest);
         let high = (highest / step).ceil() * step;
-        Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, from, to }
+        Self { high: if high > 0.0 { high } else { 1.0 }, from, to }
     }
 
     /// An axis of rates and scores: 0 to 100.
     pub(super) const fn percent(from: f64, to: f64) -> Self {
-        Self { low: 0.0, high: 100.0, from, to }
+        Self { high: 100.0, from, to }
     }
 
     /// Where a value lies; what is beyond the ends is at the end.
     pub(super) fn at(&self, value: f64) -> f64 {
-        let share = (value - self.low) / (self.high - self.low);
+        let share = value / self.high;
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 

@@ -1,21 +1,15 @@
 //! What a program finds in its environment; programs themselves are in [`crate::agents::tests`].
 
-use longhaul_core::endpoint::RateLimits;
 use longhaul_core::time::Millis;
 
 use super::*;
+use crate::testing::plans;
 
 fn endpoint(name: &str, protocol: Protocol) -> EndpointPlan {
     EndpointPlan {
-        name: name.to_owned(),
-        protocol,
-        vendor: "v".to_owned(),
         urls: vec!["https://api.vendor.test".to_owned()],
         secret: Some("THE_KEY".to_owned()),
-        limits: RateLimits::default(),
-        call_limit: Millis(1),
-        retries: 0,
-        relay: false,
+        ..plans::endpoint(name, protocol)
     }
 }
 
