@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use longhaul_coordinator::view::ViewError;
 use longhaul_coordinator::{AccessFolderError, ActorError, StartError};
 use longhaul_node::error::{ASK_THE_DOCTOR, Explained, NodeError};
-use longhaul_store::{OpenError, ReadError};
+use longhaul_store::{MergeError, OpenError, ReadError};
 
+use crate::commands::import::ImportError;
 use crate::exit::Exit;
 use crate::strict::StrictError;
 
@@ -88,6 +89,12 @@ pub enum CliError {
         /// How many things are wrong.
         count: u64,
     },
+    /// Stores are not merged.
+    #[error("the stores are not merged")]
+    Merge(#[source] Box<MergeError>),
+    /// Results of another harness are not imported.
+    #[error(transparent)]
+    Import(#[from] ImportError),
     /// The store cannot be read.
     #[error("the store cannot be read")]
     View(#[source] ViewError),
@@ -228,10 +235,14 @@ impl Explained for CliError {
             Self::Lint(error) => error.exit(),
             Self::Export(error) => crate::commands::export::exit(error),
             Self::Measure(error) => crate::sides::exit(error),
+            Self::Merge(error) if is_refused(error) => Exit::Input,
+            Self::Import(ImportError::Cut { .. }) => Exit::Store,
+            Self::Import(_) => Exit::Input,
             Self::Store(_)
             | Self::StoreInUse(_)
             | Self::Served { .. }
             | Self::StoreUnsound { .. }
+            | Self::Merge(_)
             | Self::View(_)
             | Self::Record { .. }
             | Self::Body { .. }
@@ -239,6 +250,8 @@ impl Explained for CliError {
             Self::Answer(_) => Exit::Coordinator,
             // What was asked for is not there: the input is wrong, not the coordinator.
             Self::Refused { code: tonic::Code::NotFound, .. } => Exit::Input,
+            // Its disk is full.
+            Self::Refused { code: tonic::Code::ResourceExhausted, .. } => Exit::Machine,
             Self::Refused { .. } => Exit::Coordinator,
             Self::Start(error) => match error {
                 StartError::Listen { .. }
@@ -278,6 +291,8 @@ impl Explained for CliError {
             Self::StoreInUse(_) => Some(
                 "stop that coordinator first (TERM): its workers go on, and deliver when it is started again".to_owned(),
             ),
+            Self::Merge(error) => merge_hint(error).map(str::to_owned),
+            Self::Import(error) => error.hint(),
             Self::StoreUnsound { .. } => Some(
                 "keep a copy of the folder; what is left of it is read with `longhaul export`, and a backup is used in \
                  its place with --store"
@@ -344,5 +359,46 @@ impl From<ReadError> for CliError {
 impl From<ViewError> for CliError {
     fn from(error: ViewError) -> Self {
         Self::View(error)
+    }
+}
+
+/// Whether what was asked for makes no sense, rather than that a store fails.
+const fn is_refused(error: &MergeError) -> bool {
+    matches!(
+        error,
+        MergeError::Same { .. }
+            | MergeError::NoRun { .. }
+            | MergeError::NotOver { .. }
+            | MergeError::Differs { .. }
+            | MergeError::Begun { .. }
+    )
+}
+
+const fn merge_hint(error: &MergeError) -> Option<&'static str> {
+    match error {
+        MergeError::NotOver { .. } => {
+            Some("wait for its end or cancel it, or name the runs that are to be copied with --run")
+        }
+        MergeError::Differs { .. } => Some("both are left as they are: read the other one with STORE#RUN"),
+        MergeError::MissingBlob { .. } | MergeError::Read { .. } => Some("check it with `longhaul store verify`"),
+        MergeError::Write { .. } | MergeError::Lost { .. } => Some("the same command goes on where this one ended"),
+        MergeError::Open(_) | MergeError::Same { .. } | MergeError::NoRun { .. } | MergeError::Begun { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_a_coordinator_refuses_decides_the_exit_code() {
+        for (code, exit) in [
+            (tonic::Code::NotFound, Exit::Input),
+            (tonic::Code::ResourceExhausted, Exit::Machine),
+            (tonic::Code::Unavailable, Exit::Coordinator),
+        ] {
+            let (address, reason) = ("a socket".to_owned(), "no space left".to_owned());
+            assert_eq!(CliError::Refused { address, what: "store the plan", reason, code }.exit(), exit, "{code:?}");
+        }
     }
 }

@@ -36,6 +36,7 @@ fn endpoint(port: u16, relay: bool) -> EndpointPlan {
         call_limit: Millis::from_secs(60),
         retries: 0,
         relay,
+        replicas_file: None,
     }
 }
 
@@ -115,6 +116,11 @@ async fn only_what_a_run_that_is_not_over_lets_be_relayed_is_reached() {
         assert_eq!(refused.code(), Code::PermissionDenied);
         assert!(refused.message().contains("relay = true"), "{refused}");
     }
+    // Another run under its id is refused, and opens and closes nothing.
+    world.submit_gateway_as(run, &plan(vec![endpoint(unknown, true)])).await.expect_err("another plan");
+    let refused = Tunnel::open(&world, unknown).await.err().expect("refused");
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    Tunnel::open(&world, relayed).await.expect("it is relayed still");
     // A coordinator that was started again knows it as well.
     let world = world.restart().await;
     Tunnel::open(&world, relayed).await.expect("it is relayed");

@@ -24,7 +24,7 @@ pub fn escape_line(text: &str) -> String {
     escape(text).replace('\n', " ")
 }
 
-const fn turns_direction(c: char) -> bool {
+pub(crate) const fn turns_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

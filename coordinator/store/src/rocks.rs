@@ -56,8 +56,6 @@ impl Rocks {
         options.set_max_open_files(MAX_OPEN_FILES);
         options.set_max_total_wal_size(MAX_WAL_BYTES);
         options.set_max_background_jobs(2);
-        // A log of writes that was lost or cut after it was closed is an error.
-        options.set_track_and_verify_wals_in_manifest(true);
         DB::open_cf_descriptors(&options, path, descriptors()).map(Self).map_err(rocksdb::Error::into_string)
     }
 
@@ -178,6 +176,10 @@ fn common() -> Options {
     // block) `crate::logfile` finds before RocksDB opens.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
     options.set_paranoid_checks(true);
+    // A log of writes that was lost or cut after it was closed is an error. For readers too: without
+    // it, RocksDB wants to strike the logs that the writer noted off the manifest, and crashes where it
+    // may not write to that.
+    options.set_track_and_verify_wals_in_manifest(true);
     options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Warn, log));
     options
 }

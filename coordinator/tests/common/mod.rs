@@ -16,6 +16,7 @@ use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, SettlementKind, Verdict};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, Resources, RetryPolicy, RunPlan};
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::step::{Screenshot, StepRecord, StepTiming};
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_proto::access::{Access, Connection};
@@ -81,6 +82,20 @@ impl World {
         Self::from(config(folder.path().join("store")), folder).await
     }
 
+    /// Over a copy of a stored example of a store.
+    pub(crate) async fn start_on(example: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (from, to) =
+            (PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(example), folder.path().join("store"));
+        std::fs::create_dir_all(to.join("db")).expect("a folder");
+        std::fs::copy(from.join("format"), to.join("format")).expect("copied");
+        for file in std::fs::read_dir(from.join("db")).expect("an example") {
+            let file = file.expect("an entry");
+            std::fs::copy(file.path(), to.join("db").join(file.file_name())).expect("copied");
+        }
+        Self::from(config(to), folder).await
+    }
+
     pub(crate) async fn start_with_short_leases() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = config(folder.path().join("store"));
@@ -117,9 +132,21 @@ impl World {
     }
 
     pub(crate) async fn restart(self) -> Self {
+        self.restart_after(|_| ()).await
+    }
+
+    /// Does something with the store while no coordinator has it.
+    pub(crate) async fn restart_after(self, act: impl FnOnce(&std::path::Path)) -> Self {
         let Self { coordinator, config, folder } = self;
         coordinator.stop().await.expect("stopped in order");
+        act(&config.store);
         Self::from(config, folder).await
+    }
+
+    /// Its folder goes with what is given back.
+    pub(crate) async fn stop_and_keep(self) -> tempfile::TempDir {
+        self.coordinator.stop().await.expect("stopped in order");
+        self.folder
     }
 
     pub(crate) async fn stop(self) {
@@ -206,12 +233,18 @@ impl World {
     /// A run of one episode that may call these endpoints.
     pub(crate) async fn submit_with_gateway(&self, gateway: &GatewayPlan) -> RunId {
         let run = self.new_run();
+        self.submit_gateway_as(run, gateway).await.expect("submitted");
+        run
+    }
+
+    pub(crate) async fn submit_gateway_as(
+        &self,
+        run: RunId,
+        gateway: &GatewayPlan,
+    ) -> Result<v1::SubmitResponse, Status> {
         let plan = self.put_blob(b"the plan of an episode that calls").await;
         let gateway = self.put_blob(&serde_json::to_vec(gateway).expect("JSON")).await;
-        self.submit_with(run, vec![plan], RunBudgets::default(), Some(gateway), AgentSpec::Idle)
-            .await
-            .expect("submitted");
-        run
+        self.submit_with(run, vec![plan], RunBudgets::default(), Some(gateway), AgentSpec::Idle).await
     }
 
     /// A run of one episode whose agent is a model of this endpoint.
@@ -240,25 +273,49 @@ impl World {
         gateway: Option<Digest>,
         agent: AgentSpec,
     ) -> Result<v1::SubmitResponse, Status> {
+        let plan = self.plan_of(plans, budgets, gateway, agent).await;
+        let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
+        self.submit_plan(run, &plan).await
+    }
+
+    /// A run whose episodes go on where they were cut off.
+    pub(crate) async fn submit_that_resumes(&self, episodes: u32) -> RunId {
+        let run = self.new_run();
+        let mut plans = Vec::new();
+        for index in 0..episodes {
+            plans.push(self.put_blob(format!("the plan of episode {index}").as_bytes()).await);
+        }
+        let mut plan = self.plan_of(plans, RunBudgets::default(), None, AgentSpec::Idle).await;
+        plan.retry.resume = ResumePolicy::Auto;
+        let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
+        self.submit_plan(run, &plan).await.expect("submitted");
+        run
+    }
+
+    async fn plan_of(
+        &self,
+        plans: Vec<Digest>,
+        budgets: RunBudgets,
+        gateway: Option<Digest>,
+        agent: AgentSpec,
+    ) -> RunPlan {
         let env = self.put_blob(b"the plan of an env").await;
         let entry = |(index, plan)| {
             let task = format!("calc_env/task{index}").parse().expect("a task");
             EpisodeEntry { task, agent: 0, sample: 0, plan, env: 0, max_cost: None }
         };
         let resources = Resources { cpu_millis: 1000, memory_mib: 1024, gpus: 0 };
-        let plan = RunPlan {
+        RunPlan {
             name: "a test".to_owned(),
             benchmark: "/nowhere".to_owned(),
             agents: vec![agent],
             envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
             episodes: plans.into_iter().enumerate().map(entry).collect(),
-            retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1) },
+            retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1), resume: ResumePolicy::Restart },
             budgets,
             gateway,
             until: None,
-        };
-        let plan = self.put_blob(&serde_json::to_vec(&plan).expect("JSON")).await;
-        self.submit_plan(run, &plan).await
+        }
     }
 
     pub(crate) async fn submit_without_blobs(&self, run: RunId) -> Result<v1::SubmitResponse, Status> {
@@ -468,7 +525,7 @@ impl FakeWorker {
         self.say(Up::Log(v1::AttemptLog { attempt: Some((*lease).into()), name: name.to_owned(), blob })).await;
     }
 
-    async fn end(&self, lease: &LeaseRef, end: &AttemptEnd, steps: u32) {
+    pub(crate) async fn end(&self, lease: &LeaseRef, end: &AttemptEnd, steps: u32) {
         let last = steps.checked_sub(1).map(|number| record(number).digest().expect("JSON"));
         self.say(Up::Ended(v1::AttemptEnded {
             attempt: Some((*lease).into()),
@@ -567,6 +624,8 @@ fn record(number: u32) -> StepRecord {
         calls: Vec::new(),
         told: None,
         unreadable: Vec::new(),
+        round: None,
+        stirred: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::spec::{Code, Diagnostic, Severity};
+use crate::text::turns_direction;
 
 /// Something that was found in a file of a benchmark.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -61,6 +62,12 @@ pub struct TaskCounts {
     pub loaded: usize,
     /// Those that cannot.
     pub refused: usize,
+    /// Those of the loaded that are sequences of rounds.
+    pub with_rounds: usize,
+    /// Their rounds.
+    pub rounds: usize,
+    /// The assertions of those.
+    pub assertions: usize,
 }
 
 /// What was found in a benchmark.
@@ -82,8 +89,7 @@ pub struct LintReport {
 pub fn shown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
-        let turns = matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if character.is_control() || turns {
+        if character.is_control() || turns_direction(character) {
             safe.extend(character.escape_default());
         } else {
             safe.push(character);
@@ -110,6 +116,6 @@ mod tests {
 
     #[test]
     fn what_a_file_says_cannot_move_the_cursor() {
-        assert_eq!(shown("a\u{1b}[2Jb\u{202e}c"), "a\\u{1b}[2Jb\\u{202e}c");
+        assert_eq!(shown("a\u{1b}[2Jb\u{202e}c\u{61c}"), "a\\u{1b}[2Jb\\u{202e}c\\u{61c}");
     }
 }

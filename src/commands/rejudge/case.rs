@@ -9,6 +9,7 @@ use longhaul_core::ids::{AttemptId, EpisodeId};
 use longhaul_core::judge::{CHECKLIST_FILE, JudgePlan, Rubric};
 use longhaul_core::outcome::Settlement;
 use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
+use longhaul_core::rounds;
 use longhaul_proto::{convert, v1};
 use serde::Deserialize;
 
@@ -94,7 +95,11 @@ pub(super) async fn read(
     if let Some(log) = after {
         screens.push(convert::digest("blob", &log.blob).map_err(CliError::Answer)?);
     }
-    Ok(Ok(Case { description: task.description, rubric, screens, size }))
+    let description = match &task.rounds {
+        Some(plan) => rounds::whole(&task.description, plan),
+        None => task.description,
+    };
+    Ok(Ok(Case { description, rubric, screens, size }))
 }
 
 async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Result<Result<Rubric, String>, CliError> {
@@ -102,7 +107,7 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
         Checklists::OfTheRun => {
             let name = match &task.scoring {
                 Scoring::Checklist { checklist } | Scoring::Both { checklist, .. } => checklist.as_str(),
-                Scoring::Program { .. } | Scoring::None { .. } => CHECKLIST_FILE,
+                Scoring::Program { .. } | Scoring::Rounds | Scoring::None { .. } => CHECKLIST_FILE,
             };
             let tree: Tree = json(source, &task.files, &format!("the files of {}", task.name)).await?;
             // As specs write it: `./mine.json` is `mine.json`.

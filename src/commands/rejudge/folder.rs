@@ -85,7 +85,10 @@ impl Folder {
                 if others.into_iter().any(|entry| entry.file_name() != "blobs") {
                     return Err(CliError::Usage(format!("{} is not empty: name another folder", path.display())));
                 }
-                fs::write(&head, format!("{question:#}\n")).map_err(file("written"))?;
+                // Whole or not at all: half of it would be another question.
+                let beside = path.join("blobs").join("rejudge.new");
+                fs::write(&beside, format!("{question:#}\n")).map_err(file("written"))?;
+                fs::rename(&beside, &head).map_err(file("written"))?;
             }
             Err(error) => return Err(file("read")(error)),
         }

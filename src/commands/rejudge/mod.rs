@@ -3,12 +3,16 @@
 
 mod case;
 mod folder;
+mod verdicts;
+
+pub(crate) use verdicts::{folder_of, verdicts_of};
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use longhaul_coordinator::replicas;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::RunId;
 use longhaul_core::judge::{JudgePlan, Judgement};
@@ -35,7 +39,7 @@ use crate::output::{self, Format, Table, Tone, cut};
 use crate::runfile::JudgeTerms;
 use crate::settings::Settings;
 use crate::signals::Signals;
-use crate::{bases, show};
+use crate::{bases, reading, show};
 
 /// The most of a reason that a row shows.
 const REASON_WIDTH: usize = 70;
@@ -133,6 +137,10 @@ pub async fn rejudge(args: RejudgeArgs, settings: &Settings) -> Result<(), CliEr
     let summary = source.run(&args.run).await?;
     let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     let rows = source.episodes(run).await?;
+    if reading::imported(&source, rows.first()).await?.is_some() {
+        let message = "was imported: its tasks are not there, and without them nothing of it can be judged";
+        return Err(CliError::Usage(format!("run {run} {message}")));
+    }
     let max_cost = args.max_cost.and_then(|cap| cap.0);
     let plan = judge_plan(&args, &source, &rows, settings).await?;
     let (gateway, known) = gateway_plan(&args, &plan, max_cost, settings)?;
@@ -224,6 +232,10 @@ fn account(
     let seed = rand::rngs::OsRng.try_next_u64().unwrap_or_default();
     let config = GatewayConfig { proxies, extra_roots, ..GatewayConfig::new(Arc::new(SystemClock), seed) };
     let gateway = Gateway::new(config, Arc::new(keys)).map_err(|error| CliError::Machine(Box::new(error)))?;
+    let gateway = Arc::new(gateway);
+    let (told, named) = (Arc::clone(&gateway), plan.clone());
+    // For as long as the command runs.
+    tokio::spawn(async move { replicas::follow(&named, |files| told.set_replicas(files)).await });
     let left = max_cost.map(|cap| cap.saturating_sub(folder.spent));
     Ok(gateway.open(Opening {
         plan: Arc::new(plan.clone()),

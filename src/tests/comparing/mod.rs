@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "what cannot go on fails the test")]
 
+mod foreign;
+
 use std::path::Path;
 
 use longhaul_core::agent::{AgentPlan, Answer};
@@ -21,6 +23,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::common::Home;
+
+const ENV: &[u8] = br#"{"id": "calc", "observation": [{"type": "rgb_screen", "resolution": [640, 480]}],
+    "action": [{"type": "mouse"}]}"#;
+
+const TASK: &[u8] = br#"{"id": "sum@1", "description": "Add.", "difficulty": "easy",
+    "success": {"mode": "program", "spec": {"program": "verifier.py::verify"}}}"#;
 
 const HOSTILE: &str = "<script>alert(1)</script>\u{202e}\u{1b}[2J & \"more\"";
 
@@ -78,8 +86,8 @@ impl Stored<'_> {
             path: path.to_owned(),
             node: TreeNode::File { executable: false, size: bytes.len() as u64, chunks: vec![put(store, bytes)] },
         };
-        let entries = vec![file("setup.sh", b"true"), file("task.json", b"{}"), file("verifier.py", self.verifier)];
-        let empty = put_json(store, &Tree::default());
+        let entries = vec![file("setup.sh", b"true"), file("task.json", TASK), file("verifier.py", self.verifier)];
+        let env_files = put_json(store, &Tree { entries: vec![file("env.json", ENV)] });
         let (env, name) = task.split_once('/').unwrap();
         let env_plan = EnvPlan {
             name: env.to_owned(),
@@ -94,7 +102,7 @@ impl Stored<'_> {
             pre_start: None,
             post_start: None,
             reset: None,
-            files: empty,
+            files: env_files,
             hook_policy: HookPolicy::Strict,
             pins: Vec::new(),
         };
@@ -113,6 +121,7 @@ impl Stored<'_> {
             metadata: json!({}),
             spec: json!({ "difficulty": "easy" }),
             splits: vec!["test".to_owned()],
+            rounds: None,
         };
         put_json(store, &plan)
     }
@@ -141,7 +150,7 @@ impl Stored<'_> {
             started: Timestamp(1_700_000_001_000),
             finish: None,
         };
-        let lease = Change::Lease { attempt, epoch };
+        let lease = Change::Lease { attempt, epoch, resumes: false };
         store.append(vec![], vec![Change::Attempt(Box::new(record.clone())), lease]).wait().unwrap();
         for number in 0..3 {
             let rgb = [40 * (number as u8), 90, 160].repeat(640 * 480);
@@ -161,6 +170,8 @@ impl Stored<'_> {
                 calls: Vec::new(),
                 told: None,
                 unreadable: Vec::new(),
+                round: None,
+                stirred: Vec::new(),
             };
             store.put_step(attempt, epoch, number, serde_json::to_vec(&step).unwrap()).wait().unwrap();
         }
@@ -191,6 +202,7 @@ impl Stored<'_> {
             plan,
             attempts: 1,
             state: EpisodeState::Settled { settlement, at: Timestamp(1_700_000_061_000), attempt: Some(attempt) },
+            earlier: Vec::new(),
         };
         let changes = vec![Change::Attempt(Box::new(record)), Change::Episode(Box::new(episode))];
         store.append(vec![], changes).wait().unwrap();
