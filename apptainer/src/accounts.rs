@@ -7,6 +7,16 @@ use longhaul_core::plan::AccountPlan;
 
 use crate::sandbox::{Sandbox, SandboxError};
 
+/// What gives `su -` and `bash -l` the variables of their account, one a line in a file of its name; what
+/// the helper starts has them from the helper.
+pub(crate) const PROFILE: &str = r#"if [ -r "/etc/longhaul/environment/$(id -un)" ]; then
+  while IFS= read -r line; do
+    export "$line"
+  done <"/etc/longhaul/environment/$(id -un)"
+  unset line
+fi
+"#;
+
 /// Makes those of the env's accounts that the image lacks, and gives all of them what the env
 /// says of them. Once for each stack: in its lowest layer, or in a sandbox that has none.
 pub async fn make(sandbox: &Sandbox, accounts: &[AccountPlan]) -> Result<(), SandboxError> {
@@ -19,6 +29,7 @@ pub async fn make(sandbox: &Sandbox, accounts: &[AccountPlan]) -> Result<(), San
                 env: BTreeMap::from([
                     ("LONGHAUL_VARIABLES".to_owned(), variables(account)),
                     ("LONGHAUL_PASSWORD".to_owned(), account.password.clone().unwrap_or_default()),
+                    ("LONGHAUL_PROFILE".to_owned(), PROFILE.to_owned()),
                 ]),
                 limit_millis: 60_000,
                 output_limit: 2000,
@@ -30,7 +41,8 @@ pub async fn make(sandbox: &Sandbox, accounts: &[AccountPlan]) -> Result<(), San
             tracing::warn!(account = account.name, code = ended.code, output = ended.output, "an account was not made");
         }
     }
-    Ok(())
+    // Those that are new were told nothing yet, and the variables of the others were written anew.
+    if accounts.is_empty() { Ok(()) } else { sandbox.equip().await }
 }
 
 /// The command that makes an account, or adds to one that is there. Names go in as
@@ -59,15 +71,7 @@ if [ -n "$LONGHAUL_VARIABLES" ]; then
   install -d -m 0755 "$folder" || exit 1
   printf '%s\n' "$LONGHAUL_VARIABLES" >"$folder/$name" || exit 1
   chgrp -- "$(id -g -- "$name")" "$folder/$name" && chmod 0640 -- "$folder/$name" || exit 1
-  # For `su -` and `bash -l`; what the helper starts has them from the helper.
-  cat >/etc/profile.d/longhaul-accounts.sh <<'PROFILE'
-if [ -r "/etc/longhaul/environment/$(id -un)" ]; then
-  while IFS= read -r line; do
-    export "$line"
-  done <"/etc/longhaul/environment/$(id -un)"
-  unset line
-fi
-PROFILE
+  printf '%s' "$LONGHAUL_PROFILE" >/etc/profile.d/longhaul-accounts.sh
 fi
 "#;
     let uid = account.uid.map(|uid| uid.to_string()).unwrap_or_default();

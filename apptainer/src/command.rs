@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::helper::{HELPER_PROGRAM, HELPER_SOCKETS};
 
+use crate::gpus::Maker;
+
 /// What `apptainer exec` is told for one container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecPlan {
@@ -18,6 +20,8 @@ pub struct ExecPlan {
     pub binds: Vec<BindPlan>,
     /// The name server that is written into resolv.conf.
     pub dns: Option<String>,
+    /// Whose driver for graphics processors it gets, if it gets one.
+    pub gpus: Option<Maker>,
     /// Whether to ask for a user namespace in so many words, as root has to.
     pub userns: bool,
     /// The program inside and its arguments.
@@ -76,6 +80,9 @@ pub fn exec(plan: &ExecPlan) -> Result<Vec<OsString>, PlanError> {
     .into();
     if plan.userns {
         args.push("--userns".into());
+    }
+    if let Some(maker) = plan.gpus {
+        args.push(maker.option().into());
     }
     if let Some(dns) = &plan.dns {
         args.extend(["--dns".into(), OsString::from(dns)]);
@@ -231,6 +238,7 @@ mod tests {
             layers: vec!["/l/install.sqsh".into(), "/l/configure.sqsh".into()],
             binds: vec![BindPlan { source: "/src dir".into(), target: "/workspace/x".into(), writable: false }],
             dns: Some(SLIRP_DNS.into()),
+            gpus: None,
             userns: false,
             argv: helper_argv(),
         };
@@ -247,6 +255,14 @@ mod tests {
     fn root_asks_for_its_user_namespace() {
         let plan = ExecPlan { userns: true, ..ExecPlan::default() };
         assert!(line(&exec(&plan).expect("fits")).contains(" --userns "));
+    }
+
+    #[test]
+    fn the_driver_is_brought_by_its_makers_option() {
+        for (maker, option) in [(Maker::Nvidia, " --nv "), (Maker::Amd, " --rocm ")] {
+            let plan = ExecPlan { gpus: Some(maker), ..ExecPlan::default() };
+            assert!(line(&exec(&plan).expect("fits")).contains(option));
+        }
     }
 
     #[test]

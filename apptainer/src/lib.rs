@@ -15,6 +15,7 @@ pub mod base;
 pub mod client;
 pub mod command;
 pub mod filesystem;
+pub mod gpus;
 pub mod identity;
 pub mod janitor;
 pub mod layers;
@@ -24,6 +25,7 @@ pub mod sandbox;
 mod scratch;
 
 pub use base::{BaseDefinition, BaseImage, BaseSource, Certificates};
+pub use gpus::{Gpus, Maker};
 pub use network::NetworkError;
 pub use program::{Apptainer, DetectError, OLDEST, ToolError, Version};
 pub use sandbox::{Bind, Network, Sandbox, SandboxError, SandboxSpec};

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, ClientError, through};
 use crate::command::{self, BindPlan, ExecPlan, PlanError, SLIRP_DNS};
+use crate::gpus::{self, Gpus};
 use crate::identity::{self, ProcessIdentity};
 use crate::network::{NetworkError, WayOut};
 use crate::program::{Apptainer, last_lines};
@@ -61,6 +62,8 @@ pub struct SandboxSpec {
     pub binds: Vec<Bind>,
     /// Its network.
     pub network: Network,
+    /// The graphics processors that are its own, if it has any.
+    pub gpus: Option<Gpus>,
     /// The static program that is the helper.
     pub helper_program: PathBuf,
     /// Variables of the helper's: proxy settings reach hooks through it.
@@ -104,6 +107,14 @@ pub enum SandboxError {
     /// There is no way out to the network.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// Its programs could not be told which graphics processors are theirs.
+    #[error("graphics processors could not be given to the sandbox (exit code {code}): {output}")]
+    Gpus {
+        /// How the script ended that tells them.
+        code: i32,
+        /// What it said; hostile until escaped.
+        output: String,
+    },
     /// The helper is of another build.
     #[error("the helper speaks protocol {theirs}, this program {HELPER_PROTOCOL}: they are not of one build")]
     OtherBuild {
@@ -153,6 +164,7 @@ pub struct Sandbox {
     ended: watch::Receiver<Option<SandboxEnd>>,
     way_out: Option<WayOut>,
     lifeline: ChildStdin,
+    gpus: Option<Gpus>,
 }
 
 impl Sandbox {
@@ -177,6 +189,7 @@ impl Sandbox {
                 // Names are looked up nowhere, and at once.
                 Network::None => "127.0.0.1".to_owned(),
             }),
+            gpus: spec.gpus.as_ref().map(Gpus::maker),
             userns: apptainer.userns(),
             argv: command::helper_argv(),
         })?;
@@ -210,6 +223,7 @@ impl Sandbox {
             ended,
             way_out: None,
             lifeline,
+            gpus: spec.gpus,
         };
         let up = sandbox.come_up(spec.network).await;
         drop(turn);
@@ -225,7 +239,7 @@ impl Sandbox {
         }
     }
 
-    /// Waits for the helper, and opens the way out.
+    /// Waits for the helper, opens the way out, and gives it what is its own of the node.
     async fn come_up(&mut self, network: Network) -> Result<(), SandboxError> {
         let deadline = Instant::now() + START_TIME;
         let socket = through(&self.sockets, CONTROL_SOCKET);
@@ -253,7 +267,15 @@ impl Sandbox {
             let way_out = WayOut::open(pid, self.scratch.mark(), &self.scratch.path().join("slirp.log")).await?;
             self.way_out = Some(way_out);
         }
-        Ok(())
+        self.equip().await
+    }
+
+    /// Says to the accounts that there are now which graphics processors are theirs, if any are.
+    pub(crate) async fn equip(&self) -> Result<(), SandboxError> {
+        match &self.gpus {
+            Some(gpus) => gpus::equip(self, gpus).await,
+            None => Ok(()),
+        }
     }
 
     async fn client(&self) -> Result<Client, SandboxError> {

@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use common::{World, as_user, shell};
 use longhaul_apptainer::client::ClientError;
-use longhaul_apptainer::{Bind, Network, Sandbox, SandboxError, identity, janitor};
+use longhaul_apptainer::{Bind, Gpus, Maker, Network, Sandbox, SandboxError, accounts, identity, janitor};
 use longhaul_core::helper::{CommandSpec, DisplayState, HelperFailure};
+use longhaul_core::plan::AccountPlan;
 
 async fn start(world: &World, id: &str) -> Result<Sandbox> {
     Ok(Sandbox::start(&world.apptainer, world.spec(id)).await?)
@@ -402,6 +403,44 @@ fn a_sandbox_with_a_way_out_does_not_reach_the_node_itself() -> Result<()> {
         ensure!(output == "refused", "the node's loopback is closed: {output}");
         sandbox.stop().await?;
         ensure!(left_over(&world).is_empty(), "{:?}", left_over(&world));
+        Ok(())
+    })
+}
+
+/// On a machine without any, Apptainer finds nothing of the driver and starts the sandbox all the same: what is
+/// tried is all but the device itself.
+#[test]
+fn programs_know_which_graphics_processors_are_theirs_however_they_are_started() -> Result<()> {
+    as_user("programs_know_which_graphics_processors_are_theirs_however_they_are_started", |world| async move {
+        for (maker, name, ids) in
+            [(Maker::Nvidia, "CUDA_VISIBLE_DEVICES", ["1", "3"]), (Maker::Amd, "ROCR_VISIBLE_DEVICES", ["0", "2"])]
+        {
+            let mut spec = world.spec(&format!("gpus-{}", maker.name()));
+            spec.gpus = Gpus::new(maker, ids.map(str::to_owned).into());
+            let sandbox = Sandbox::start(&world.apptainer, spec).await?;
+            let says = format!("echo ${name}");
+            let own = ids.join(",");
+            for (user, line) in [("root", says.as_str()), ("ga", &says), ("root", &format!("su - ga -c '{says}'"))] {
+                let (_, output) = shell(&sandbox, user, line).await?;
+                ensure!(output == own, "{user}: {line} says {output}, not {own}");
+            }
+            // As for an env without hooks, whose accounts no layer has.
+            let account = |name: &str| AccountPlan {
+                name: name.to_owned(),
+                uid: None,
+                groups: Vec::new(),
+                shell: "/bin/bash".to_owned(),
+                sudo: false,
+                password: None,
+                env_vars: [("MODE".to_owned(), "kiosk".to_owned())].into(),
+            };
+            accounts::make(&sandbox, &[account("ga"), account("artist")]).await?;
+            for user in ["ga", "artist"] {
+                let (_, output) = shell(&sandbox, user, &format!("echo $MODE ${name}")).await?;
+                ensure!(output == format!("kiosk {own}"), "{user}: {output}");
+            }
+            sandbox.stop().await?;
+        }
         Ok(())
     })
 }

@@ -7,6 +7,7 @@ use crate::cluster::{ClusterConfig, Version};
 use crate::commands::{Commands, Invocation, Output, RunError};
 use crate::failure::Failure;
 use crate::ids::{JobId, JobRef, job_id};
+use crate::nodes::{self, DrainedNode};
 use crate::partitions::{self, Partition};
 use crate::queue::{self, JobView, Queue};
 use crate::records::{self, Malformed};
@@ -214,6 +215,17 @@ impl<C: Commands> Client<C> {
         const PROGRAM: &str = "sinfo";
         let output = self.run(PROGRAM, partitions::arguments(&self.separator), self.limits.query).await?;
         Ok(partitions::parse(&succeeded(PROGRAM, output)?, &self.separator)?)
+    }
+
+    /// The nodes that were drained, with one question for all of them.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or it cannot be read whole.
+    pub async fn drained(&self) -> Result<Vec<DrainedNode>, Failure> {
+        const PROGRAM: &str = "sinfo";
+        let output = self.run(PROGRAM, nodes::arguments(&self.separator), self.limits.query).await?;
+        Ok(nodes::parse(&succeeded(PROGRAM, output)?, &self.separator)?)
     }
 
     /// The settings of the cluster.

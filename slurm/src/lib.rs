@@ -49,6 +49,7 @@
 //! | [`Client::cancel`] | `scancel --name=TOKEN` | an id that was given out again is not hit |
 //! | [`Client::accounting`] | `sacct` | [`Accounting`]: lives that ended, or that there is no accounting |
 //! | [`Client::partitions`] | `sinfo` | [`Partition`]s: limits, and groups of equal nodes |
+//! | [`Client::drained`] | `sinfo --Node` | the nodes that were drained: [`DrainedNode`]s |
 //! | [`Client::config`] | `scontrol show config` | [`ClusterConfig`]: KillWait, MinJobAge, MaxArraySize, ... |
 //!
 //! A job that is missing from one answer is not a failed job: `squeue` forgets ended ones,
@@ -61,6 +62,7 @@ mod cluster;
 mod commands;
 mod failure;
 mod ids;
+mod nodes;
 mod partitions;
 mod queue;
 mod records;
@@ -76,6 +78,7 @@ pub use cluster::{ClusterConfig, Version};
 pub use commands::{Commands, Invocation, Output, RunError};
 pub use failure::{Failure, Rejection};
 pub use ids::{JobId, JobRef};
+pub use nodes::DrainedNode;
 pub use partitions::{NodeGroup, NodeState, Partition};
 pub use queue::{Indices, JobState, JobView, Member, Queue};
 pub use records::Malformed;

@@ -31,7 +31,7 @@ use std::time::Duration;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Cli, Command, NodeLayersCommand};
+use crate::cli::{Cli, Command, NodeLayersArgs, NodeLayersCommand};
 use crate::error::{Explained, NodeError};
 use crate::exit::Exit;
 
@@ -50,24 +50,28 @@ pub fn run(args: Vec<OsString>) -> Exit {
 }
 
 fn act(cli: Cli) -> Result<Exit, NodeError> {
-    // What is not for this program fails for nothing else.
-    if let Command::Other(words) = &cli.command {
-        return Err(NodeError::not_here(None, words));
-    }
     let file = cli.everywhere.settings.or_else(places::settings_file);
-    let settings = settings::load(file.as_deref()).map_err(NodeError::Settings)?;
-    wait(async {
-        match cli.command {
-            Command::Worker(args) => Box::pin(worker::worker(args, &settings)).await,
-            Command::Layers(args) => match args.command {
-                NodeLayersCommand::Folder(command) => layers::layers(command, &settings).await,
-                NodeLayersCommand::Other(words) => Err(NodeError::not_here(Some("layers"), &words)),
-            },
-            Command::Doctor(args) => return doctor::run(&args, &settings).await,
-            Command::Other(words) => Err(NodeError::not_here(None, &words)),
+    let settings = || settings::load(file.as_deref()).map_err(NodeError::Settings);
+    match cli.command {
+        Command::Worker(args) => {
+            let settings = settings()?;
+            wait(Box::pin(worker::worker(args, &settings)))
         }
-        .map(|()| Exit::Success)
-    })
+        Command::Layers(NodeLayersArgs { command: NodeLayersCommand::Folder(command) }) => {
+            let settings = settings()?;
+            wait(layers::layers(command, &settings))
+        }
+        Command::Doctor(args) => {
+            let settings = settings()?;
+            return wait(doctor::run(&args, &settings));
+        }
+        // What is not for this program fails for nothing else: no settings are read.
+        Command::Layers(NodeLayersArgs { command: NodeLayersCommand::Other(words) }) => {
+            Err(NodeError::not_here(Some("layers"), &words))
+        }
+        Command::Other(words) => Err(NodeError::not_here(None, &words)),
+    }
+    .map(|()| Exit::Success)
 }
 
 /// Reads a command line. Help, the version and what makes no sense are said here.

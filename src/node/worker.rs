@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use longhaul_apptainer::layers::{Bound, LayerStore, Pruned, StoreError};
-use longhaul_apptainer::{filesystem, janitor};
+use longhaul_apptainer::{Gpus, filesystem, janitor};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
 use longhaul_core::time::Timestamp;
@@ -26,6 +26,13 @@ use crate::output;
 use crate::settings::{Carry, Settings};
 use crate::signals::Signals;
 
+/// How long a screen is given to come out as it was recorded: a busy node draws later than the one
+/// before it, and never by so much.
+const REPLAY_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Where a node's devices are.
+pub(crate) const DEVICES: &str = "/dev";
+
 /// Works until a signal, or does what the subcommand says.
 ///
 /// # Errors
@@ -43,7 +50,7 @@ pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), NodeErr
     let access = &own_access(named, machine.allocation.as_ref());
     let endpoint = Endpoint::of(&Access::read(access).map_err(NodeError::Access)?, access);
     let mut config = config(&machine, PathBuf::new(), args.slots, settings)?;
-    config.limits.gpus = args.gpus.unwrap_or(config.limits.gpus);
+    config.gpus = gpus(args.gpus.unwrap_or(settings.worker.gpus))?;
     config.image = if machine.has_image() {
         machine.image().await?.path
     } else {
@@ -182,6 +189,7 @@ pub fn config(
         bases: machine.bases.of_envs.iter().map(|(env, base)| (env.clone(), with_shipped(base))).collect(),
         helper_program: PathBuf::from(THIS_PROGRAM),
         limits: limits(settings, slots, machine.allocation.as_ref()),
+        gpus: gpus(settings.worker.gpus)?,
         certificates: machine.bases.certificate_files.clone(),
         hook_env: hook_env(settings),
         slurm_job_id: machine.allocation.as_ref().map(|allocation| allocation.job_id.clone()),
@@ -189,7 +197,26 @@ pub fn config(
         grace: worker.grace.to_std(),
         verify_limit: worker.verify_limit.to_std(),
         park_limit: worker.park_limit.to_std(),
+        replay_patience: REPLAY_PATIENCE,
     })
+}
+
+/// So many of the graphics processors that there are for this process; fewer, if there are not as many.
+fn gpus(asked: u32) -> Result<Option<Gpus>, NodeError> {
+    if asked == 0 {
+        return Ok(None);
+    }
+    let found = Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok()).map_err(|source| NodeError::File {
+        path: DEVICES.into(),
+        doing: "examined",
+        source,
+    })?;
+    let gpus = found.and_then(|found| found.first(usize::try_from(asked).unwrap_or(usize::MAX)));
+    let offered = gpus.as_ref().map_or(0, |gpus| gpus.ids().len());
+    if u32::try_from(offered) != Ok(asked) {
+        tracing::warn!(asked, offered, "fewer graphics processors are here than were asked for; see `longhaul doctor`");
+    }
+    Ok(gpus)
 }
 
 /// Whether layers go to other nodes, and come from them, through the coordinator.
@@ -236,7 +263,6 @@ fn limits(settings: &Settings, slots: Option<u32>, allocation: Option<&Allocatio
     NodeLimits {
         cpu_millis: cpus.map(|cpus| cpus.saturating_mul(1000)),
         memory_mib,
-        gpus: worker.gpus,
         max_slots: slots.unwrap_or(worker.slots),
         starts: worker.starts,
         cache_bytes: worker.cache_size,

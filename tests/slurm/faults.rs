@@ -2,6 +2,7 @@
 //! elsewhere, settles once, keeps every acknowledged step and uses up no retry. What each fault cost
 //! is printed.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::wait_for;
 use longhaul_tests::slurm::Options;
 use longhaul_tests::slurm::figures::{self, Fault};
-use longhaul_tests::slurm::world::{Live, POOL, SANDBOXES, STEPS, WAITS, World, number};
+use longhaul_tests::slurm::world::{Live, POOL, SANDBOXES, STEPS, WAITS, World, now, number};
 use nix::sys::signal::Signal;
 
 /// Slurm's own default, which sites keep; the cluster's is shorter.
@@ -108,4 +109,68 @@ fn neither_a_node_that_loses_power_nor_a_killed_coordinator_costs_more_than_atte
     let seen: Vec<Live> = first.into_iter().chain(second).chain(third).collect();
     world.expect_whole(SANDBOXES, &seen, &["worker_lost", "preempted"])?;
     world.expect_nothing(&[node])
+}
+
+/// An administrator wants a node empty.
+fn drain(world: &World, node: &str) -> Result<()> {
+    let node = format!("NodeName={node}");
+    world.cluster().admin(["scontrol", "update", &node, "State=DRAIN", "Reason=a new disk"]).map(drop)
+}
+
+/// There is one worker at a time, so that what waits gets its place as soon as it has any.
+#[test]
+fn a_drained_node_finishes_what_it_has_gets_nothing_new_and_may_be_cleared_at_any_time() -> Result<()> {
+    const EPISODES: usize = 2 * SANDBOXES;
+    let world = World::new("drained", &Options::default(), &POOL.replace("max_workers = 2", "max_workers = 1"))?;
+    let mut running = world.start_clocks(EPISODES, WAITS)?;
+
+    // Slurm lets the job run on; it is our coordinator that takes its worker for one that is to end.
+    let first = world.all_acting(&mut running, SANDBOXES, STEPS, &[])?;
+    let drained = now();
+    drain(&world, &first[0].node)?;
+    wait_for("the coordinator to hear of the drain", Duration::from_secs(60), || {
+        ensure!(running.runs()?, "the run ended too early");
+        let pool = world.pool()?.unwrap_or_default();
+        Ok(pool["allocations"].to_string().contains("was drained: a new disk").then_some(()))
+    })?;
+    let heard = now().saturating_sub(drained);
+    let second = world.all_acting(&mut running, SANDBOXES, STEPS, &first)?;
+    let moved = now().saturating_sub(drained);
+    ensure!(second.iter().all(|it| it.node != first[0].node), "{second:?}");
+    for live in &first {
+        let (episode, _) = live.place()?;
+        let attempts = world.attempts(episode)?;
+        let passed = attempts[0]["finish"]["end"]["verdict"]["passed"] == true;
+        ensure!(attempts.len() == 1 && passed, "the drain cost episode {episode} something: {attempts:#?}");
+    }
+    ensure!(!world.jobs()?.iter().any(|it| it.starts_with(&first[0].job)), "the drained node is still held");
+    figures::say(&format!(
+        "a drained node: heard after {heard} ms; its {SANDBOXES} sandboxes went on to their end, the next \
+         {SANDBOXES} act elsewhere after {moved} ms"
+    ))?;
+
+    // Whoever cannot wait for that ends the job.
+    let cancelled = Fault::new("drain and scancel", &second);
+    drain(&world, &second[0].node)?;
+    world.cluster().admin(["scancel", job(&second)?])?;
+    let gone: Vec<Live> = first.iter().chain(&second).cloned().collect();
+    let third = world.all_acting(&mut running, SANDBOXES, STEPS, &gone)?;
+    cancelled.over(&world, &third)?;
+
+    // Or sets the node down.
+    let down = Fault::new("drain and down", &third);
+    drain(&world, &third[0].node)?;
+    let node = format!("NodeName={}", third[0].node);
+    world.cluster().admin(["scontrol", "update", &node, "State=DOWN", "Reason=a new disk"])?;
+    let gone: Vec<Live> = gone.iter().chain(&third).cloned().collect();
+    let fourth = world.all_acting(&mut running, SANDBOXES, STEPS, &gone)?;
+    down.over(&world, &fourth)?;
+    let used = [&first, &second, &third, &fourth].map(|live| live[0].node.as_str());
+    ensure!(used.iter().collect::<BTreeSet<_>>().len() == 4, "a drained node was used again: {used:?}");
+
+    running.end()?.expect_code(0)?;
+    figures::run(&world, "all drains", EPISODES)?;
+    let seen: Vec<Live> = gone.into_iter().chain(fourth).collect();
+    world.expect_whole(EPISODES, &seen, &["preempted", "worker_lost"])?;
+    world.expect_nothing(&[])
 }

@@ -1,6 +1,7 @@
 //! A real Slurm cluster on this machine, from `tests/slurm/slurm-cluster`, which says how it is
 //! made. It takes root, and the packages of `scripts/deps slurm`.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,12 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use longhaul_slurm::{Client, Limits, System};
+use nix::sched::{CloneFlags, setns};
 
 use crate::account::Account;
 use crate::command::Longhaul;
 use crate::place::Place;
 
 pub mod figures;
+pub mod vendor;
 pub mod world;
 
 /// What kind of cluster.
@@ -39,6 +42,15 @@ impl Default for Options {
     fn default() -> Self {
         Self { nodes: 4, cpus: 16, memory_mib: 32_000, net: false, cgroup: false, conf: "", worker: None }
     }
+}
+
+/// A host of a cluster whose hosts have networks of their own.
+#[derive(Clone, Copy, Debug)]
+pub enum Host {
+    /// Where the controller is, and people log in.
+    Login,
+    /// A node, by its number.
+    Node(u32),
 }
 
 /// A cluster. It is gone with all its jobs when this is dropped, and also when this process is
@@ -154,6 +166,31 @@ impl Cluster {
         let mut command = self.script(what);
         command.arg(&self.dir);
         succeed(command).map(drop)
+    }
+
+    /// Listens on the own loopback of a host, whose network stays there however its cable is.
+    ///
+    /// # Errors
+    ///
+    /// It has no network of its own, or somebody else listens there.
+    pub fn listen(&self, host: Host, port: u16) -> Result<TcpListener> {
+        let name = match host {
+            Host::Login => "head".to_owned(),
+            Host::Node(node) => format!("node{node}"),
+        };
+        let file = self.dir.join("pids").join(&name);
+        let text = std::fs::read_to_string(&file).with_context(|| format!("no {}", file.display()))?;
+        let pid = text.split_whitespace().next().with_context(|| format!("{} names nobody", file.display()))?;
+        let own = std::fs::read_link("/proc/self/ns/net")?;
+        let network = format!("/proc/{pid}/ns/net");
+        ensure!(std::fs::read_link(&network)? != own, "{name} has no network of its own");
+        let network = std::fs::File::open(network)?;
+        // On a thread of its own: only that changes its network, and a socket stays in its own.
+        let listening = std::thread::spawn(move || {
+            setns(network, CloneFlags::CLONE_NEWNET)?;
+            anyhow::Ok(TcpListener::bind(("127.0.0.1", port))?)
+        });
+        listening.join().ok().context("the thread that listens panicked")?
     }
 
     /// Runs a program as the cluster's administrator; its stdout.

@@ -29,6 +29,8 @@ grace = \"10s\"
 
 [run]
 backoff = \"1s\"
+# The hands of a clock are never where they were: no replay of its episodes comes to the same screen.
+resume = \"restart\"
 ";
 
 /// The least task there is: a clock, in `tests/slurm/benchmark`.

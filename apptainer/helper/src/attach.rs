@@ -6,11 +6,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
@@ -23,11 +25,22 @@ const MOST_PROCESSES: u64 = 2048;
 /// one count is kept for all sandboxes of the node, and such a limit would be everybody's.
 const COUNTED_APART: (u32, u32) = (5, 14);
 
+/// How long the port that a program needs is waited for, and how often it is looked for.
+const PORT_LIMIT: Duration = Duration::from_secs(30);
+const PORT_LOOK: Duration = Duration::from_millis(10);
+
 /// What a shell says of a program that cannot be started.
 const NOT_STARTED: i32 = 127;
 
-/// Becomes the program. Returns only if it cannot.
-pub(crate) fn attach(socket: &Path, program: &OsString, args: &[OsString]) -> i32 {
+/// Becomes the program, once something listens at a port of the sandbox's own, if it needs one: what it
+/// does first may be a call. Returns only if it cannot.
+pub(crate) fn attach(socket: &Path, after: Option<u16>, program: &OsString, args: &[OsString]) -> i32 {
+    if let Some(port) = after
+        && let Err(error) = wait_for(port)
+    {
+        os::complain(&format!("helper: nothing listens at port {port} within {} s: {error}", PORT_LIMIT.as_secs()));
+        return NOT_STARTED;
+    }
     match streams(socket) {
         Ok((input, output)) => {
             if let Err(error) = limit_processes() {
@@ -39,6 +52,17 @@ pub(crate) fn attach(socket: &Path, program: &OsString, args: &[OsString]) -> i3
         Err(error) => os::complain(&format!("helper: {}: {error}", socket.display())),
     }
     NOT_STARTED
+}
+
+fn wait_for(port: u16) -> io::Result<()> {
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(()),
+            Err(error) if start.elapsed() >= PORT_LIMIT => return Err(error),
+            Err(_) => std::thread::sleep(PORT_LOOK),
+        }
+    }
 }
 
 fn limit_processes() -> io::Result<()> {

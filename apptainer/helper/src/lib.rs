@@ -54,8 +54,14 @@ fn command(args: &[OsString]) -> i32 {
                 2
             }
         },
-        ["attach", _, _, ..] => match args {
-            [_, socket, program, rest @ ..] => attach::attach(Path::new(socket), program, rest),
+        ["attach", "--after", port, _, _, ..] => match (port.parse(), args) {
+            (Ok(port), [_, _, _, socket, program, rest @ ..]) => {
+                attach::attach(Path::new(socket), Some(port), program, rest)
+            }
+            _ => 2,
+        },
+        ["attach", first, _, ..] if *first != "--after" => match args {
+            [_, socket, program, rest @ ..] => attach::attach(Path::new(socket), None, program, rest),
             _ => 2,
         },
         ["protocol"] => {
@@ -81,6 +87,8 @@ mod tests {
         assert_eq!(dispatch(&["/usr/bin/longhaul".into(), "__helper".into()]), Some(2));
         assert_eq!(dispatch(&["helper".into(), "forward".into(), "no".into(), "/s".into()]), Some(2));
         assert_eq!(dispatch(&["helper".into(), "attach".into(), "/s".into()]), Some(2));
+        assert_eq!(dispatch(&["helper", "attach", "--after", "1", "/s"].map(Into::into)), Some(2));
+        assert_eq!(dispatch(&["helper", "attach", "--after", "no", "/s", "/bin/true"].map(Into::into)), Some(2));
     }
 
     #[test]

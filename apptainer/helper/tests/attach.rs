@@ -1,6 +1,7 @@
 //! `helper attach` as a process of its own: it gives its standard streams away.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -24,6 +25,28 @@ fn a_program_speaks_over_the_socket() {
     let mut heard = String::new();
     stream.read_to_string(&mut heard).unwrap();
     assert_eq!(heard, "question");
+    assert!(program.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_is_started_after_the_port_that_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s");
+    let server = UnixListener::bind(&socket).unwrap();
+    // A port that is nobody's for now.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut helper = Command::new(env!("CARGO_BIN_EXE_longhaul-helper"));
+    helper.args(["attach", "--after", &port.to_string()]).arg(&socket).args(["/bin/cat"]);
+    let mut program = helper.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    server.set_nonblocking(true).unwrap();
+    for _ in 0..30 {
+        assert!(server.accept().is_err(), "it was started without its port");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let _port = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    server.set_nonblocking(false).unwrap();
+    let (stream, _) = server.accept().unwrap();
+    drop(stream);
     assert!(program.wait().unwrap().success());
 }
 

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use longhaul_apptainer::Version;
 use longhaul_apptainer::filesystem::FileSystem;
+use longhaul_apptainer::{Gpus, Version};
 
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,9 @@ pub struct Facts {
     pub fuse: Result<(), String>,
     /// Why /dev/net/tun cannot be opened.
     pub tun: Result<(), String>,
+    /// The graphics processors that there are for the caller, and what their driver says of itself, if it
+    /// is loaded.
+    pub gpus: Option<(Gpus, Option<String>)>,
     /// Programs that are not on the PATH, of those looked for.
     pub absent: Vec<&'static str>,
     /// The folders.

@@ -31,6 +31,7 @@ pub fn judge(facts: &Facts) -> Vec<Check> {
         tun(facts),
         slirp(facts),
         builder(facts),
+        gpus(facts),
     ];
     checks.extend(facts.disks.iter().map(disk));
     checks.push(good("on the host", "neither X, python3 nor a window manager is needed: they are in the base image"));
@@ -208,6 +209,25 @@ fn builder(facts: &Facts) -> Check {
     }
 }
 
+fn gpus(facts: &Facts) -> Check {
+    const NAME: &str = "graphics processors";
+    let Some((gpus, driver)) = &facts.gpus else {
+        return good(NAME, "none; envs that ask for one run on other machines");
+    };
+    let (maker, ids) = (gpus.maker(), gpus.ids());
+    let found = format!("{} of {} for this process: {}", ids.len(), maker.name(), ids.join(", "));
+    match driver {
+        Some(driver) => good(NAME, format!("{found} (`{}`; {driver})", maker.option())),
+        None => bad(
+            NAME,
+            Outcome::Warning,
+            format!("{found}, and no driver: there is no {}", maker.driver()),
+            Who::Administrator,
+            format!("Please load the driver of {} for the devices that are there.", maker.name()),
+        ),
+    }
+}
+
 fn disk(disk: &Disk) -> Check {
     let found = match &disk.filesystem {
         Ok(found) => found,
@@ -276,8 +296,8 @@ fn tenths(bytes: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_apptainer::Version;
     use longhaul_apptainer::filesystem::FileSystem;
+    use longhaul_apptainer::{Gpus, Maker, Version};
 
     use super::super::facts::User;
     use super::super::render;
@@ -300,6 +320,7 @@ mod tests {
             userns_refused: None,
             fuse: Ok(()),
             tun: Ok(()),
+            gpus: None,
             absent: Vec::new(),
             disks: vec![disk("scratch", "/local"), disk("layers", "/shared"), disk("store", "/home/mary/store")],
         }
@@ -337,6 +358,24 @@ mod tests {
             let check = checks.iter().find(|check| check.name == name).expect("is looked at");
             assert!(check.outcome == Outcome::Warning && check.without.is_some(), "{check:?}");
         }
+    }
+
+    #[test]
+    fn graphics_processors_are_named_with_their_driver_and_missed_by_nobody() {
+        let gpus = |driver: Option<&str>| {
+            let found = Gpus::new(Maker::Nvidia, vec!["2".into(), "3".into()]).expect("there are some");
+            Facts { gpus: Some((found, driver.map(str::to_owned))), ..whole() }
+        };
+        let check = |facts: &Facts| {
+            judge(facts).into_iter().find(|check| check.name == "graphics processors").expect("is looked at")
+        };
+        let found = check(&gpus(Some("NVRM version: 550.1")));
+        assert_eq!(
+            (found.outcome, found.found.as_str()),
+            (Outcome::Good, "2 of NVIDIA for this process: 2, 3 (`--nv`; NVRM version: 550.1)",)
+        );
+        assert_eq!(check(&gpus(None)).outcome, Outcome::Warning);
+        assert_eq!(check(&whole()).outcome, Outcome::Good);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use longhaul_apptainer::Apptainer;
 use longhaul_apptainer::filesystem::{FileSystem, space};
+use longhaul_apptainer::{Apptainer, Gpus};
 
 use super::facts::{Disk, Facts, Range, User};
+use crate::worker::DEVICES;
 
 /// Programs that are looked for.
 const PROGRAMS: [&str; 5] = ["slirp4netns", "mmdebstrap", "fuse-overlayfs", "squashfuse", "mksquashfs"];
@@ -29,9 +30,18 @@ pub async fn look(store: &Path, layers: &Path, scratch: &Path) -> Facts {
         userns_refused: userns_refused(),
         fuse: opens("/dev/fuse"),
         tun: opens("/dev/net/tun"),
+        gpus: gpus(),
         absent: PROGRAMS.into_iter().filter(|program| !on_path(program)).collect(),
         disks: vec![disk("scratch", scratch), disk("layers", layers), disk("store", store)],
     }
+}
+
+/// What a worker here would find, and the first line of what the driver says.
+fn gpus() -> Option<(Gpus, Option<String>)> {
+    let gpus = Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok()).ok()??;
+    let driver = fs::read_to_string(gpus.maker().driver()).ok();
+    let driver = driver.and_then(|text| text.lines().next().map(str::to_owned));
+    Some((gpus, driver))
 }
 
 /// The account's name, out of the file or, where its accounts come from elsewhere, the

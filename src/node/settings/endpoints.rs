@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use longhaul_core::agent::Harness;
 use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
+use longhaul_core::replicas::check_address;
 use longhaul_core::time::Millis;
 use serde::Deserialize;
 use toml::de::{DeTable, DeValue};
@@ -33,6 +34,9 @@ pub struct EndpointSettings {
     pub vendor: Option<String>,
     /// Its addresses.
     pub urls: Vec<String>,
+    /// The file that names them, in their place.
+    #[serde(deserialize_with = "optional")]
+    pub replicas_file: Option<String>,
     /// The variable of this process that holds its key.
     #[serde(deserialize_with = "optional")]
     pub key_env: Option<String>,
@@ -91,28 +95,24 @@ impl EndpointSettings {
             call_limit: self.call_limit,
             retries: self.retries,
             relay: self.relay,
+            replicas_file: self.replicas_file.clone(),
         }
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.urls.is_empty() {
-            return Err("`urls` names no address, such as [\"http://node7:8000\"]".to_owned());
+        match (&self.replicas_file, self.urls.is_empty()) {
+            (None, true) => return Err("`urls` names no address, such as [\"http://node7:8000\"]".to_owned()),
+            (Some(_), false) => {
+                return Err(
+                    "`urls` and `replicas_file` both say where it is: leave one of them out (`urls = []`)".to_owned()
+                );
+            }
+            (Some(file), true) if !file.starts_with('/') => {
+                return Err(format!("`replicas_file`: {file} is no absolute path, such as /shared/vllm/addresses"));
+            }
+            _ => {}
         }
-        for url in &self.urls {
-            let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-            let authority = rest.map(|rest| rest.split('/').next().unwrap_or_default());
-            if url.contains(char::is_whitespace) || authority.is_none_or(str::is_empty) {
-                return Err(format!("`{url}` is no address, such as https://api.anthropic.com"));
-            }
-            // An address is stored and shown: it is no place for a key.
-            if authority.is_some_and(|authority| authority.contains('@')) || url.contains('?') {
-                return Err("an address holds no user, password or key: `key_env` names a variable".to_owned());
-            }
-            let last = url.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-            if matches!(last, "v1" | "v1beta" | "v1alpha") {
-                return Err(format!("`{url}` ends with a version, which is left to the protocol: leave out `/{last}`"));
-            }
-        }
+        self.urls.iter().try_for_each(|url| check_address(url)).map_err(|error| error.to_string())?;
         if self.call_limit.0 == 0 {
             return Err("`call_limit` leaves no time for a call".to_owned());
         }
@@ -141,7 +141,7 @@ pub fn harness(word: &str) -> Result<Harness, String> {
 /// protocol and addresses has a value.
 fn template(endpoints: &toml::Table) -> Option<toml::Table> {
     let mut template = endpoints.get("openai")?.as_table()?.clone();
-    for key in ["vendor", "key_env", "harness"] {
+    for key in ["vendor", "key_env", "harness", "replicas_file"] {
         template.insert(key.to_owned(), toml::Value::String(String::new()));
     }
     template.insert("urls".to_owned(), toml::Value::Array(Vec::new()));
@@ -241,6 +241,13 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_name_the_addresses_in_their_place() {
+        let settings = read("[endpoint.x]\nprotocol = 'openai'\nreplicas_file = '/shared/addresses'\n").unwrap();
+        let plan = settings.endpoint["x"].plan("x");
+        assert_eq!((plan.urls.len(), plan.replicas_file.as_deref()), (0, Some("/shared/addresses")));
+    }
+
+    #[test]
     fn one_word_of_a_vendors_endpoint_may_be_changed() {
         let settings = read("[endpoint.anthropic]\nconcurrent = 8\n").unwrap();
         let plan = settings.endpoint["anthropic"].plan("anthropic");
@@ -255,6 +262,9 @@ mod tests {
             ("[endpoint.x]\nurls = ['http://a']\n".to_owned(), "missing field `protocol`"),
             (own(""), "x: `urls` names no address"),
             (own("urls = ['node7:8000']\n"), "x: `node7:8000` is no address"),
+            (own("urls = ['http://a']\nreplicas_file = '/b'\n"), "both say where it is"),
+            (own("replicas_file = 'addresses'\n"), "addresses is no absolute path"),
+            ("[endpoint.openai]\nreplicas_file = '/b'\n".to_owned(), "leave one of them out (`urls = []`)"),
             (own("urls = ['https://']\n"), "x: `https://` is no address"),
             (own("urls = ['https://key@host']\n"), "x: an address holds no user, password or key"),
             (own("urls = ['https://host/?key=1']\n"), "x: an address holds no user, password or key"),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use longhaul_core::judge::Verify;
 use longhaul_core::plan::HookPolicy;
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
@@ -153,6 +154,8 @@ pub struct RunSettings {
     pub max_attempts: u32,
     /// How often an episode may be cut off by the end of an allocation.
     pub max_cut_offs: u32,
+    /// What is done about an attempt that was cut off.
+    pub resume: ResumePolicy,
     /// The wait before the second one.
     #[serde(deserialize_with = "duration")]
     pub backoff: Millis,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longhaul_apptainer::Gpus;
 use longhaul_apptainer::filesystem::{Space, space};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
@@ -43,7 +44,7 @@ impl Node {
     /// # Errors
     ///
     /// No limit was given and the node does not say what it has.
-    pub fn look(limits: &NodeLimits, scratch: &Path) -> Result<Self, WorkerError> {
+    pub fn look(limits: &NodeLimits, gpus: Option<&Gpus>, scratch: &Path) -> Result<Self, WorkerError> {
         let cpu_millis = match limits.cpu_millis {
             Some(millis) => millis,
             None => {
@@ -56,7 +57,8 @@ impl Node {
             Some(mib) => mib,
             None => usable_memory_mib().ok_or(WorkerError::Node { what: "memory" })?,
         };
-        let capacity = NodeCapacity { cpu_millis, memory_mib, gpus: limits.gpus, max_slots: limits.max_slots };
+        let gpus = gpus.map_or(0, |gpus| u32::try_from(gpus.ids().len()).unwrap_or(u32::MAX));
+        let capacity = NodeCapacity { cpu_millis, memory_mib, gpus, max_slots: limits.max_slots };
         Ok(Self { capacity, scratch: scratch.to_owned(), disk_floor_mib: limits.disk_floor_mib })
     }
 
@@ -145,14 +147,14 @@ mod tests {
     fn limits_go_before_what_the_node_has_and_the_floor_is_kept() {
         let folder = tempfile::tempdir().unwrap();
         let limits = NodeLimits { cpu_millis: Some(1500), memory_mib: Some(64), ..NodeLimits::default() };
-        let node = Node::look(&limits, folder.path()).unwrap();
+        let node = Node::look(&limits, None, folder.path()).unwrap();
         assert_eq!((node.capacity().cpu_millis, node.capacity().memory_mib), (1500, 64));
-        let found = Node::look(&NodeLimits::default(), folder.path()).unwrap().capacity();
+        let found = Node::look(&NodeLimits::default(), None, folder.path()).unwrap().capacity();
         assert!(found.cpu_millis >= 1000 && found.memory_mib > 0);
         let full = NodeLimits { disk_floor_mib: u64::MAX, ..limits };
-        assert!(Node::look(&full, folder.path()).unwrap().disk_trouble().is_some());
+        assert!(Node::look(&full, None, folder.path()).unwrap().disk_trouble().is_some());
         let empty = NodeLimits { disk_floor_mib: 0, ..limits };
-        assert_eq!(Node::look(&empty, folder.path()).unwrap().disk_trouble(), None);
+        assert_eq!(Node::look(&empty, None, folder.path()).unwrap().disk_trouble(), None);
     }
 
     #[test]
