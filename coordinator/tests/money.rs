@@ -75,6 +75,7 @@ fn call(number: u32, settled: u64) -> CallRecord {
         request: Digest::of(&png_blob()),
         response: None,
         parts: Vec::new(),
+        service: None,
     }
 }
 

@@ -111,6 +111,10 @@ pub struct CallRecord {
     /// The blobs that the two skeletons name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Digest>,
+    /// The tier of service that the vendor says served it, if that is not the usual one; hostile until
+    /// escaped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
 }
 
 impl CallRecord {

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::money::Money;
-use crate::price::ModelPrice;
+use crate::price::{ModelPrice, Service};
 use crate::time::Millis;
 
 /// The HTTP protocol that an endpoint speaks.
@@ -66,7 +66,7 @@ pub struct EndpointPlan {
     /// The vendor whose prices hold; the protocol's name, or the name of a table's own.
     pub vendor: String,
     /// Where it is: one address, or several replicas that serve the same model. The part of an
-    /// address before the version: `https://api.anthropic.com`.
+    /// address before the version: `https://api.anthropic.com`. None if a file names them.
     pub urls: Vec<String>,
     /// The name of the secret with its key; none is sent if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +81,10 @@ pub struct EndpointPlan {
     /// Whether the coordinator connects for workers, which have no way there of their own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub relay: bool,
+    /// The file whose lines are its addresses, where they come and go while runs live: the absolute
+    /// path, as the coordinator sees it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas_file: Option<String>,
 }
 
 /// Where a connection goes.
@@ -152,9 +156,17 @@ impl GatewayPlan {
     /// context, and as much output as is asked for.
     #[must_use]
     pub fn dearest(&self, endpoint: &str, model: &str, output: u32) -> Option<Money> {
+        self.dearest_as(None, endpoint, model, output)
+    }
+
+    /// The same of a call that asks for a tier of service. One without a price is refused where that
+    /// matters, or is cheaper than the usual one.
+    #[must_use]
+    pub fn dearest_as(&self, service: Option<Service>, endpoint: &str, model: &str, output: u32) -> Option<Money> {
         let endpoint = self.endpoint(endpoint)?;
         let price = self.price(&endpoint.vendor, model)?;
-        Some(price.bound(price.context, u64::from(output), endpoint.call_limit))
+        let service = service.filter(|service| price.serves(*service));
+        Some(price.bound_as(service, price.context, u64::from(output), endpoint.call_limit))
     }
 }
 

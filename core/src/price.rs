@@ -87,6 +87,52 @@ impl Tier {
     }
 }
 
+/// A tier of service that has prices of its own, where a vendor has such: the same call, later or
+/// sooner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Service {
+    /// Answered within a day or so, through an interface of its own.
+    Batch,
+    /// Answered when there is room for it.
+    Flex,
+    /// Answered before others.
+    Priority,
+}
+
+impl Service {
+    /// Every tier that there is.
+    pub const ALL: [Self; 3] = [Self::Batch, Self::Flex, Self::Priority];
+
+    /// The name in price tables, in requests and in answers of vendors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::Flex => "flex",
+            Self::Priority => "priority",
+        }
+    }
+
+    /// The tier of that name, as vendors write it; none is the usual one, or is not known.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        // Gemini writes its words in two ways, and OpenAI has another one for priority.
+        let name = name.strip_prefix("SERVICE_TIER_").unwrap_or(name);
+        let fast = name.eq_ignore_ascii_case("fast").then_some(Self::Priority);
+        Self::ALL.into_iter().find(|service| name.eq_ignore_ascii_case(service.name())).or(fast)
+    }
+}
+
+/// The prices of a tier of service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServicePrice {
+    /// Which.
+    pub service: Service,
+    /// By context length, as those of the usual service.
+    pub tiers: Vec<Tier>,
+}
+
 /// How a model is paid for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
@@ -170,6 +216,9 @@ pub struct ModelPrice {
     pub context: u64,
     /// The most output tokens of one call, where a request does not say.
     pub max_output: u64,
+    /// The prices of other tiers of service, each at most once; only of a model by the token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<ServicePrice>,
 }
 
 /// A price that cannot be right.
@@ -219,14 +268,35 @@ impl ModelPrice {
             }
         }
         let Rate::Tokens { tiers } = &self.rate else { return Ok(()) };
-        let Some(first) = tiers.first() else { return Err(PriceError::NoTier { vendor, model }) };
-        if first.above != 0 {
-            return Err(PriceError::Order { vendor, model, above: first.above });
+        for tiers in std::iter::once(tiers).chain(self.services.iter().map(|service| &service.tiers)) {
+            let Some(first) = tiers.first() else { return Err(PriceError::NoTier { vendor, model }) };
+            let wrong = match first.above {
+                0 => tiers.windows(2).find(|pair| pair[1].above <= pair[0].above).map(|pair| pair[1].above),
+                above => Some(above),
+            };
+            if let Some(above) = wrong {
+                return Err(PriceError::Order { vendor, model, above });
+            }
         }
-        match tiers.windows(2).find(|pair| pair[1].above <= pair[0].above) {
-            Some(pair) => Err(PriceError::Order { vendor, model, above: pair[1].above }),
-            None => Ok(()),
+        Ok(())
+    }
+
+    /// The prices of a tier of service: its own, or by the token those of the usual one where it is
+    /// none. None where the table does not know them.
+    fn tiers(&self, service: Option<Service>) -> Option<&[Tier]> {
+        match (service, &self.rate) {
+            (_, Rate::Time { .. }) => None,
+            (None, Rate::Tokens { tiers }) => Some(tiers),
+            (Some(wanted), Rate::Tokens { .. }) => {
+                self.services.iter().find(|service| service.service == wanted).map(|service| &*service.tiers)
+            }
         }
+    }
+
+    /// Whether the table says what a call costs in that tier of service.
+    #[must_use]
+    pub fn serves(&self, service: Service) -> bool {
+        matches!(self.rate, Rate::Time { .. }) || self.tiers(Some(service)).is_some()
     }
 
     /// Whether this row is of a model of that name.
@@ -239,42 +309,53 @@ impl ModelPrice {
             }
     }
 
-    /// What a call with this usage costs that took `took`; the end of the range if it is beyond.
+    /// What a call of the usual service with this usage costs that took `took`; the end of the range
+    /// if it is beyond.
     #[must_use]
     pub fn cost(&self, usage: &Usage, took: Millis) -> Money {
-        match &self.rate {
-            Rate::Time { hour } => hour.scaled_up(took.0, HOUR_MILLIS).unwrap_or(Money::MAX),
-            Rate::Tokens { tiers } => {
-                let context = usage.context();
-                let tier = tiers.iter().rev().find(|tier| tier.above == 0 || context > tier.above);
-                tier.map_or(Money::MAX, |tier| {
-                    per_million(&[
-                        (usage.input, tier.input),
-                        (usage.cache_write, tier.cache_write),
-                        (usage.cache_write_long, tier.cache_write_long),
-                        (usage.cache_read, tier.cache_read),
-                        (usage.output, tier.output),
-                    ])
-                })
-            }
-        }
+        self.cost_as(None, usage, took).unwrap_or(Money::MAX)
     }
 
-    /// The most that a call can cost that has at most `input` tokens of input, at most `output`
-    /// of output over all its choices, and is given up after `limit`.
+    /// What it costs in a tier of service; none if the table does not say.
+    #[must_use]
+    pub fn cost_as(&self, service: Option<Service>, usage: &Usage, took: Millis) -> Option<Money> {
+        if let Rate::Time { hour } = &self.rate {
+            return Some(hour.scaled_up(took.0, HOUR_MILLIS).unwrap_or(Money::MAX));
+        }
+        let context = usage.context();
+        let tier = self.tiers(service)?.iter().rev().find(|tier| tier.above == 0 || context > tier.above)?;
+        Some(per_million(&[
+            (usage.input, tier.input),
+            (usage.cache_write, tier.cache_write),
+            (usage.cache_write_long, tier.cache_write_long),
+            (usage.cache_read, tier.cache_read),
+            (usage.output, tier.output),
+        ]))
+    }
+
+    /// The most that a call of the usual service can cost that has at most `input` tokens of input, at
+    /// most `output` of output over all its choices, and is given up after `limit`.
     #[must_use]
     pub fn bound(&self, input: u64, output: u64, limit: Millis) -> Money {
-        let input = input.min(self.context);
-        match &self.rate {
-            Rate::Time { hour } => hour.scaled_up(limit.0, HOUR_MILLIS).unwrap_or(Money::MAX),
-            // A later tier may be cheaper by mistake of the table: the dearest that can be reached.
-            Rate::Tokens { tiers } => tiers
-                .iter()
-                .filter(|tier| tier.above == 0 || input > tier.above)
-                .map(|tier| per_million(&[(input, tier.dearest_input()), (output, tier.output)]))
-                .max()
-                .unwrap_or(Money::MAX),
+        self.bound_as(None, input, output, limit)
+    }
+
+    /// The most that it can cost if it asks for a tier of service: a vendor that has no room there may
+    /// serve it as usual.
+    #[must_use]
+    pub fn bound_as(&self, service: Option<Service>, input: u64, output: u64, limit: Millis) -> Money {
+        if let Rate::Time { hour } = &self.rate {
+            return hour.scaled_up(limit.0, HOUR_MILLIS).unwrap_or(Money::MAX);
         }
+        let input = input.min(self.context);
+        // A later tier may be cheaper by mistake of the table: the dearest that can be reached.
+        let usual = self.tiers(None).unwrap_or_default();
+        let asked = service.map_or(Some(usual), |_| self.tiers(service));
+        asked.map_or(Money::MAX, |asked| {
+            let reached = usual.iter().chain(asked).filter(|tier| tier.above == 0 || input > tier.above);
+            let cost = |tier: &Tier| per_million(&[(input, tier.dearest_input()), (output, tier.output)]);
+            reached.map(cost).max().unwrap_or(Money::MAX)
+        })
     }
 
     /// The most output tokens that `money` pays for beside `input` tokens of input; none if not
@@ -337,7 +418,44 @@ mod tests {
             image: ImageRule::Area { pixels: 750, most: 1600 },
             context: 200_000,
             max_output: 64_000,
+            services: Vec::new(),
         }
+    }
+
+    fn served(usual: Vec<Tier>, service: Service, tiers: Vec<Tier>) -> ModelPrice {
+        ModelPrice { services: vec![ServicePrice { service, tiers }], ..price(usual) }
+    }
+
+    #[test]
+    fn a_tier_of_service_costs_what_it_says_and_is_bounded_by_the_dearer_of_two() {
+        let usage = Usage { input: 1_000_000, output: 1_000_000, ..Usage::default() };
+        let flex = served(vec![tier(0, "3", "15")], Service::Flex, vec![tier(0, "1.50", "7.50")]);
+        flex.check().unwrap();
+        assert_eq!(flex.cost_as(Some(Service::Flex), &usage, Millis(0)), Some(dollars("9")));
+        assert_eq!(flex.cost_as(None, &usage, Millis(0)), Some(dollars("18")));
+        assert_eq!(flex.cost_as(Some(Service::Priority), &usage, Millis(0)), None, "nobody knows");
+        assert!(flex.serves(Service::Flex) && !flex.serves(Service::Batch));
+        // It may be served as usual all the same.
+        let bound = |price: &ModelPrice, service| price.bound_as(service, 1000, 1000, Millis(0));
+        assert_eq!(bound(&flex, Some(Service::Flex)), bound(&flex, None));
+        let priority = served(vec![tier(0, "3", "15")], Service::Priority, vec![tier(0, "6", "30")]);
+        assert_eq!(bound(&priority, Some(Service::Priority)).nanos(), 2 * bound(&priority, None).nanos());
+        assert_eq!(bound(&priority, Some(Service::Flex)), Money::MAX, "what has no price has no bound");
+        for (name, service) in
+            [("SERVICE_TIER_FLEX", Some(Service::Flex)), ("fast", Some(Service::Priority)), ("auto", None)]
+        {
+            assert_eq!(Service::named(name), service, "{name}");
+        }
+        let none = served(vec![tier(0, "3", "15")], Service::Batch, Vec::new());
+        assert!(matches!(none.check(), Err(PriceError::NoTier { .. })));
+    }
+
+    #[test]
+    fn a_price_that_was_frozen_before_there_were_services_looks_the_same() {
+        let stored = r#"{"vendor":"v","model":"m","by":"time","hour":1000,"image":{"rule":"fixed","tokens":1},"context":10,"max_output":5}"#;
+        let price: ModelPrice = serde_json::from_str(stored).unwrap();
+        assert_eq!(serde_json::to_string(&price).unwrap(), stored);
+        assert!(price.serves(Service::Priority), "time is time");
     }
 
     #[test]

@@ -56,6 +56,8 @@ struct Outcome {
     worker_kills: u32,
     coordinator_kills: u32,
     seconds: u64,
+    /// What `longhaul budget show` says in its last line.
+    shown: String,
     /// How many questions about money the coordinator answered, as far as its journal goes back.
     answers: u64,
 }
@@ -101,6 +103,7 @@ async fn run(setup: Setup) -> Outcome {
     let seconds = start.elapsed().as_secs();
     let budget = cluster.until_nothing_is_in_flight(&run).await;
     let stored = cluster.stored_calls(&run, setup.episodes).await;
+    let shown = cluster.shown_budget(&run).await;
     let answers = cluster.stop().await;
     Outcome {
         cap: setup.cap,
@@ -112,6 +115,7 @@ async fn run(setup: Setup) -> Outcome {
         worker_kills,
         coordinator_kills,
         seconds,
+        shown,
         answers,
     }
 }
@@ -119,8 +123,8 @@ async fn run(setup: Setup) -> Outcome {
 impl Outcome {
     /// For people, and for docs/performance.md.
     fn print(&self) {
-        let Self { cap, billed, excess, calls, budget, stored, worker_kills, coordinator_kills, seconds, answers } =
-            self;
+        let Self { cap, billed, excess, calls, budget, stored, seconds, .. } = self;
+        let Self { worker_kills, coordinator_kills, shown, answers, .. } = self;
         println!(
             "cap {cap}, billed by the provider {billed} ({excess} beyond limits) for {calls} calls in {seconds} s"
         );
@@ -130,6 +134,7 @@ impl Outcome {
         );
         println!("{worker_kills} workers and {coordinator_kills} coordinators were killed");
         println!("{answers} answers about money in the journal");
+        println!("{shown}");
     }
 }
 
@@ -194,6 +199,39 @@ fn five_hundred_episodes_spend_one_cap_nearly_whole_and_never_more_whatever_is_k
     }));
     outcome.print();
     expect_the_cap_held(&outcome, 99);
+}
+
+/// The most that a call may cost: all of its output, and what its text and pictures are at most.
+const CALL_BOUND: Money = Money::from_nanos(2_100_000);
+
+#[test]
+fn a_provider_that_bills_beyond_the_bound_now_and_then_moves_the_end_of_spending_by_that_alone() {
+    let outcome = runtime().block_on(run(Setup {
+        episodes: 60,
+        steps: 10,
+        workers: 3,
+        slots: 8,
+        cap: cap_for(60, 10),
+        manners: Manners { exceeds: 0.02, beyond: 15, ..Manners::default() },
+        kill_every: Duration::from_millis(1500),
+        kills: 8,
+        seed: 14,
+    }));
+    outcome.print();
+    let Outcome { cap, billed, excess, budget, stored, shown, .. } = &outcome;
+    assert!(!excess.is_zero() && !budget.overshoot.is_zero(), "{outcome:?}");
+    assert!(budget.overshoot <= *excess, "{outcome:?}");
+    // So little of the cap is no reason to stop.
+    assert!(*excess < percent(*cap, 1) && budget.stopped.is_empty(), "{outcome:?}");
+    // What was billed within the bounds is within the cap; and all of it ends near the cap, by one
+    // call and a hundredth, on either side.
+    let near = CALL_BOUND.saturating_add(percent(*cap, 1));
+    assert!(billed.saturating_sub(*excess) <= *cap, "{outcome:?}");
+    assert!(*billed >= cap.saturating_sub(near) && *billed <= cap.saturating_add(near), "{outcome:?}");
+    // Whose worker was killed before its answer is settled at its bound, whatever was billed.
+    assert!(budget.settled.saturating_add(*excess) >= *billed && *stored == budget.settled, "{outcome:?}");
+    assert!(shown.contains(&format!("overshoot {}", budget.overshoot)), "{shown}");
+    assert!(outcome.worker_kills > 0 && outcome.coordinator_kills > 0, "nothing was killed: {outcome:?}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ def reached(host, port):
     except OSError:
         return False
 
+# What it does first of all is a call.
+first = refused("I am here", 10**9)
+
 class Curious(Agent):
     def reset(self, task):
         secrets = ["verifier.py", "task.json", "vlm_checklist.json", "validated_pi.json", "export_result.sh"]
@@ -53,6 +56,7 @@ class Curious(Agent):
             "task": task,
             "vendor": reached(*os.environ["VENDOR"].split(":")),
             "elsewhere": reached("192.0.2.1", 80),
+            "first": first,
             "greedy": refused("all of it", 10**9),
         }))
 
@@ -204,8 +208,10 @@ fn saw_nothing(place: &Place, vendor: &Vendor) -> Result<()> {
     let told = found["task"].to_string();
     ensure!(told.contains(words[0]) && !words[2..].iter().any(|word| told.contains(word)), "{told}");
     // A thousand million tokens are refused here, and the vendor is not asked.
-    let greedy = found["greedy"].as_str().unwrap_or_default();
-    ensure!(greedy.starts_with("400 "), "{greedy}");
+    for asked in ["first", "greedy"] {
+        let refused = found[asked].as_str().unwrap_or_default();
+        ensure!(refused.starts_with("400 "), "{asked}: {refused}");
+    }
     let asked = vendor.calls();
     ensure!(asked.iter().all(|call| call.json()["max_tokens"] == 300), "the vendor was asked for too much");
     let refused = line("REFUSED ")?;

@@ -77,6 +77,7 @@ pub(crate) fn worker_role() {
             disk_floor_mib: 0,
             ..NodeLimits::default()
         },
+        gpus: None,
         scratch,
         certificates: Vec::new(),
         hook_env: BTreeMap::new(),
@@ -85,6 +86,7 @@ pub(crate) fn worker_role() {
         grace: Duration::from_secs(10),
         verify_limit: Duration::from_secs(10),
         park_limit: Duration::from_secs(60),
+        replay_patience: Duration::from_secs(15),
     };
     let endpoint = Endpoint::Unix { path: socket.into(), token: None };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -207,6 +209,16 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         panic!("money stays in flight: {last:?}, {} spools", self.spools());
+    }
+
+    /// The last line of what the command says of the run's budget.
+    pub(crate) async fn shown_budget(&self, run: &str) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_longhaul"));
+        command.args(["budget", "show", run, "--store"]).arg(self.store());
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().last().unwrap_or_default().to_owned()
     }
 
     /// How many spools wait to be delivered.

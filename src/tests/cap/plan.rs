@@ -69,6 +69,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
         metadata: json!({}),
         spec: json!({}),
         splits: Vec::new(),
+        rounds: None,
     });
     let tier = Tier {
         above: 0,
@@ -89,6 +90,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
             call_limit: Millis(3000),
             retries: 3,
             relay: false,
+            replicas_file: None,
         }],
         prices: vec![ModelPrice {
             vendor: "stand-in".to_owned(),
@@ -97,6 +99,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
             image: ImageRule::Fixed { tokens: 100 },
             context: 128_000,
             max_output: 4096,
+            services: Vec::new(),
         }],
         prices_of: "2026-01-01".to_owned(),
         shorten: false,
@@ -143,7 +146,12 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
         }],
         envs: vec![EnvEntry { name: "some_env".to_owned(), plan: env, resources }],
         episodes: entries,
-        retry: RetryPolicy { max_attempts: 5, max_cut_offs: 3, backoff: Millis(200) },
+        retry: RetryPolicy {
+            max_attempts: 5,
+            max_cut_offs: 3,
+            backoff: Millis(200),
+            resume: longhaul_core::resume::ResumePolicy::Restart,
+        },
         budgets: RunBudgets { run: Some(cap), ..RunBudgets::default() },
         gateway: Some(gateway),
         until: None,

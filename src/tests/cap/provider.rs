@@ -32,11 +32,13 @@ pub(crate) struct Manners {
     pub(crate) fails: f64,
     /// Are billed with more output than was allowed.
     pub(crate) exceeds: f64,
+    /// How much more, in percent of what was allowed.
+    pub(crate) beyond: u64,
 }
 
 impl Default for Manners {
     fn default() -> Self {
-        Self { hangs: 0.005, breaks: 0.003, refuses: 0.02, fails: 0.02, exceeds: 0.0 }
+        Self { hangs: 0.005, breaks: 0.003, refuses: 0.02, fails: 0.02, exceeds: 0.0, beyond: 100 }
     }
 }
 
@@ -143,8 +145,11 @@ async fn serve(stream: TcpStream, manners: Manners, books: &Books, chance: &Mute
         }
         // Fewer tokens than bytes, as with every tokenizer.
         let input = body.len() as u64 / 8;
-        let excess = if exceeds { most } else { 0 };
-        let output = output + excess;
+        // An answer that never comes tells nobody that it was billed beyond its limit.
+        let exceeds = exceeds && matches!(fate, Fate::Answer);
+        let excess = if exceeds { most * manners.beyond / 100 } else { 0 };
+        // Beyond the limit, and not only beyond what was used.
+        let output = if exceeds { most + excess } else { output };
         // Billed when it was asked, whatever becomes of the answer or of whoever asked.
         books.calls.fetch_add(1, Ordering::SeqCst);
         books.billed.fetch_add(input * INPUT_NANOS + output * OUTPUT_NANOS, Ordering::SeqCst);

@@ -125,6 +125,7 @@ impl Display for EmptyDisplay {
                 rest: Rest { rested: true, waited: Duration::ZERO },
                 frame: Frame { screenshot, png, unchanged: false },
                 capture: Duration::ZERO,
+                stirred: Vec::new(),
             })
         })
     }

@@ -78,6 +78,12 @@ pub enum CallError {
     /// The call could not be written down.
     #[error("the call could not be written down: {0}")]
     Journal(#[from] JournalError),
+    /// An earlier attempt is followed, and it had made no such call.
+    #[error("the record of step {step} holds no such call")]
+    NotRecorded {
+        /// The step.
+        step: u32,
+    },
     /// The attempt is over.
     #[error("the attempt is over: no further call is made")]
     Closed,

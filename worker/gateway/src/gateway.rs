@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use longhaul_core::endpoint::EndpointPlan;
+use longhaul_core::replicas::FileReplicas;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
@@ -28,7 +29,17 @@ pub(crate) struct Shared {
     pub(crate) secrets: Arc<dyn Secrets>,
     pub(crate) client: Client,
     endpoints: Mutex<Endpoints>,
+    /// The addresses that files name, as they were said last.
+    replicas: RwLock<BTreeMap<String, Leads>>,
     chance: Mutex<SmallRng>,
+}
+
+/// Where a file of addresses leads.
+#[derive(Debug, PartialEq, Eq)]
+struct Leads {
+    urls: Arc<[String]>,
+    /// Whether a key may be sent there.
+    keyed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -53,7 +64,8 @@ impl Gateway {
     pub fn new(config: GatewayConfig, secrets: Arc<dyn Secrets>) -> Result<Self, GatewayError> {
         let client = Client::new(&config)?;
         let chance = Mutex::new(SmallRng::seed_from_u64(config.seed));
-        let shared = Shared { config, secrets, client, endpoints: Mutex::default(), chance };
+        let (endpoints, replicas) = (Mutex::default(), RwLock::default());
+        let shared = Shared { config, secrets, client, endpoints, replicas, chance };
         Ok(Self { shared: Arc::new(shared), accounts: AtomicU64::new(0) })
     }
 
@@ -65,6 +77,22 @@ impl Gateway {
         endpoints.shares = Some(shares);
         for (name, endpoint) in &endpoints.known {
             endpoint.share(endpoints.share(name));
+        }
+    }
+
+    /// The addresses that files of replicas name from now on, by file, in place of what was said
+    /// before. What is in flight ends where it is; a new call goes to one of these.
+    pub fn set_replicas(&self, files: BTreeMap<String, FileReplicas>) {
+        let leads = |found: FileReplicas| Leads { urls: found.urls.into(), keyed: found.keyed };
+        let files: BTreeMap<String, Leads> = files.into_iter().map(|(file, found)| (file, leads(found))).collect();
+        let mut known = self.shared.replicas.write().unwrap_or_else(PoisonError::into_inner);
+        if *known == files {
+            return;
+        }
+        *known = files;
+        drop(known);
+        for endpoint in self.shared.endpoints().known.values() {
+            endpoint.moved();
         }
     }
 
@@ -89,6 +117,31 @@ impl Shared {
 
     pub(crate) fn chance(&self) -> MutexGuard<'_, SmallRng> {
         self.chance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The addresses of an endpoint now: its plan's, or those of the file that it names.
+    ///
+    /// # Errors
+    ///
+    /// There is none now, in words for people.
+    pub(crate) fn urls(&self, plan: &EndpointPlan) -> Result<Arc<[String]>, String> {
+        let Some(file) = &plan.replicas_file else {
+            return if plan.urls.is_empty() {
+                Err("it has no address".to_owned())
+            } else {
+                Ok(plan.urls.clone().into())
+            };
+        };
+        let known = self.replicas.read().unwrap_or_else(PoisonError::into_inner);
+        match known.get(file) {
+            None => Err(format!("this worker was not told yet what {file} names")),
+            Some(leads) if leads.urls.is_empty() => Err(format!("{file} names no address now")),
+            // It was read for an endpoint without a key, and may be anybody's.
+            Some(leads) if plan.secret.is_some() && !leads.keyed => Err(format!(
+                "{file} is not known to be one that only its owner can write: it says nowhere to send a key"
+            )),
+            Some(leads) => Ok(Arc::clone(&leads.urls)),
+        }
     }
 
     /// The endpoint of that plan, as all accounts share it.

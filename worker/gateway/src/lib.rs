@@ -18,7 +18,7 @@ mod protocol;
 mod retry;
 mod skeleton;
 
-pub use account::{Account, Opening};
+pub use account::{Account, Opening, PastCall, Replayed};
 pub use call::{CallError, ModelAnswer, ModelCall};
 pub use config::{GatewayConfig, GatewayError, Proxies};
 pub use endpoint::{EndpointDown, EndpointShare, EndpointWord};

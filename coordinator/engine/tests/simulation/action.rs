@@ -49,6 +49,8 @@ pub(crate) enum Action {
     Submit(u8),
     /// A run is cancelled.
     Cancel(u8),
+    /// A run is to go on: which, and what of it is done again.
+    Resume(u8, u8),
     /// A worker is told to drain.
     Drain(u8),
     /// A settled run is forgotten.
@@ -103,6 +105,7 @@ fn ordinary() -> impl Strategy<Value = Action> {
         2 => (-2_000_i16..2_000).prop_map(Action::Jitter),
         2 => any::<u8>().prop_map(Action::Submit),
         1 => any::<u8>().prop_map(Action::Cancel),
+        2 => any::<(u8, u8)>().prop_map(|(which, kinds)| Action::Resume(which, kinds)),
         1 => any::<u8>().prop_map(Action::Drain),
         2 => any::<u8>().prop_map(Action::Forget),
         2 => any::<(u8, bool)>().prop_map(|(who, full)| Action::Unfit(who, full)),

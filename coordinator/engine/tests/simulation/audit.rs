@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
+use longhaul_core::resume::ResumePolicy;
 use longhaul_engine::allocation::Queue;
 use longhaul_engine::{Engine, Event, Token};
 
 use crate::plans;
+use crate::samples::Samples;
 use crate::world::Outcome;
 
 /// What the journal said so far.
@@ -22,6 +24,11 @@ pub(crate) struct Audit {
     builders: BTreeMap<Digest, WorkerId>,
     /// How many attempts each episode may have, and has used up.
     retries: BTreeMap<EpisodeId, (u32, u32)>,
+    /// What each episode may resume, how often in a row it did not get there, and whether its live
+    /// attempt is to.
+    resumes: BTreeMap<EpisodeId, (ResumePolicy, u32, bool)>,
+    /// Episodes that are only verified again.
+    verifying: BTreeSet<EpisodeId>,
     /// How many workers were lost with each episode.
     lost: BTreeMap<EpisodeId, u32>,
     /// How many attempts of each episode met a full disk, and the end of an allocation.
@@ -33,6 +40,8 @@ pub(crate) struct Audit {
     envs: BTreeMap<EpisodeId, String>,
     /// Workers that were left without an attempt on an env, or without any, since their claim.
     done: BTreeSet<(WorkerId, Option<String>)>,
+    /// Of runs that sample until enough have passed.
+    pub(crate) samples: Samples,
     /// How often a layer of an env whose hook always fails was started to be built.
     pub(crate) broken_builds: u32,
 }
@@ -46,9 +55,10 @@ impl Audit {
     pub(crate) fn observe(&mut self, events: &[Event], engine: &Engine) -> Outcome {
         for event in events {
             self.event(event, events)?;
+            self.samples.event(event)?;
             self.allocations(event, engine)?;
         }
-        Ok(())
+        self.samples.after()
     }
 
     fn event(&mut self, event: &Event, batch: &[Event]) -> Outcome {
@@ -58,10 +68,17 @@ impl Audit {
                     let name = plan.envs[entry.env as usize].name.clone();
                     self.envs.insert(EpisodeId { run: *run, index }, name);
                     self.retries.insert(EpisodeId { run: *run, index }, (plan.retry.max_attempts, 0));
+                    self.resumes.insert(EpisodeId { run: *run, index }, (plan.retry.resume, 0, false));
                 }
             }
-            Event::LeaseGranted { lease, worker, .. } => {
+            Event::RunResumed { run, episodes, .. } => {
+                for index in episodes {
+                    self.reopened(EpisodeId { run: *run, index: *index }, event)?;
+                }
+            }
+            Event::LeaseGranted { lease, worker, resumes, .. } => {
                 let episode = lease.attempt.episode;
+                self.may_resume(lease.attempt, *resumes, event)?;
                 must(lease.epoch > self.last_epoch, "epochs increase over the whole store", event)?;
                 must(!self.live.contains_key(&episode), "one live attempt per episode", event)?;
                 must(!self.settled.contains_key(&episode), "nothing settled is attempted", event)?;
@@ -70,7 +87,7 @@ impl Audit {
                 self.last_epoch = lease.epoch;
                 self.live.insert(episode, (lease.attempt, lease.epoch, *worker));
             }
-            Event::AttemptEnded { lease, worker, end, cut_off, .. } => {
+            Event::AttemptEnded { lease, worker, end, steps, cut_off, .. } => {
                 self.end(lease.attempt, lease.epoch, *worker, event)?;
                 *self.cut_off.entry(lease.attempt.episode).or_default() += u32::from(cut_off.is_some());
                 if matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::NodeDisk) {
@@ -78,8 +95,10 @@ impl Audit {
                     *full += 1;
                     must(*full <= 6, "full disks end an episode at last", event)?;
                 }
+                let diverged = self.resumed(lease.attempt.episode, end, *steps);
                 let spares = |fault: &Fault| {
-                    matches!(fault.class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
+                    diverged
+                        || matches!(fault.class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
                 };
                 if !matches!(end, AttemptEnd::Fault(fault) if spares(fault))
                     && let Some((_, used)) = self.retries.get_mut(&lease.attempt.episode)
@@ -93,8 +112,9 @@ impl Audit {
                     self.scored.insert(lease.attempt.episode);
                 }
             }
-            Event::AttemptLost { lease, worker, fault, cut_off, .. } => {
+            Event::AttemptLost { lease, worker, fault, cut_off, steps, .. } => {
                 self.end(lease.attempt, lease.epoch, *worker, event)?;
+                self.resumed(lease.attempt.episode, &AttemptEnd::Fault(fault.clone()), *steps);
                 *self.cut_off.entry(lease.attempt.episode).or_default() += u32::from(cut_off.is_some());
                 if fault.class == FaultClass::WorkerLost {
                     *self.lost.entry(lease.attempt.episode).or_default() += 1;
@@ -104,8 +124,10 @@ impl Audit {
                 must(!self.live.contains_key(episode), "an episode is settled after its attempt", event)?;
                 must(!self.settled.contains_key(episode), "an episode is settled once", event)?;
                 let scored = matches!(settlement, Settlement::Verdict(_) | Settlement::Unverified { .. });
+                // One that was only verified again is settled as it was, if nothing came of it.
+                let as_before = self.verifying.contains(episode) && matches!(settlement, Settlement::Unverified { .. });
                 must(
-                    scored == self.scored.contains(episode),
+                    scored == self.scored.contains(episode) || as_before,
                     "a verdict settles its episode, nothing else does",
                     event,
                 )?;
@@ -115,7 +137,8 @@ impl Audit {
                     let many = |counts: &BTreeMap<EpisodeId, u32>, limit: u32| {
                         counts.get(episode).is_some_and(|count| *count >= limit)
                     };
-                    let befell = many(&self.full_disks, 6) || many(&self.cut_off, 3);
+                    let gave_up = matches!(self.resumes.get(episode), Some((ResumePolicy::Replay, 2.., _)));
+                    let befell = many(&self.full_disks, 6) || many(&self.cut_off, 3) || gave_up;
                     let spent = used >= allowed || fault.class == FaultClass::LayerBuild || lost || befell;
                     must(spent, "no retry is used by a preemption", event)?;
                 }
@@ -139,6 +162,49 @@ impl Audit {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A person takes a settlement back, which is no verdict.
+    fn reopened(&mut self, episode: EpisodeId, event: &Event) -> Outcome {
+        let before = self.settled.remove(&episode);
+        let no_verdict = before.as_ref().is_some_and(|before| !matches!(before, Settlement::Verdict(_)));
+        must(no_verdict, "only what was settled without a verdict is done again", event)?;
+        if matches!(before, Some(Settlement::Unverified { .. })) {
+            self.verifying.insert(episode);
+        } else {
+            self.verifying.remove(&episode);
+        }
+        self.scored.remove(&episode);
+        if let Some((_, used)) = self.retries.get_mut(&episode) {
+            *used = 0;
+        }
+        if let Some((_, row, _)) = self.resumes.get_mut(&episode) {
+            *row = 0;
+        }
+        for counts in [&mut self.lost, &mut self.full_disks, &mut self.cut_off] {
+            counts.remove(&episode);
+        }
+        Ok(())
+    }
+
+    /// An attempt goes on from an earlier one only where its run lets it, and not for ever.
+    fn may_resume(&mut self, attempt: AttemptId, resumes: bool, event: &Event) -> Outcome {
+        let verifies = self.verifying.contains(&attempt.episode);
+        let Some((policy, row, live)) = self.resumes.get_mut(&attempt.episode) else { return Ok(()) };
+        *live = resumes;
+        let allowed = verifies || *policy == ResumePolicy::Replay || (*policy == ResumePolicy::Auto && *row < 2);
+        must(!resumes || allowed, "what may not resume starts again", event)?;
+        must(!resumes || attempt.number > 1, "the first attempt resumes nothing", event)?;
+        must(!verifies || resumes, "what ran to its end is not run again", event)
+    }
+
+    /// Whether an attempt that ends did not get where it was to go on from. One that has steps did.
+    fn resumed(&mut self, episode: EpisodeId, end: &AttemptEnd, steps: u32) -> bool {
+        let Some((_, row, live)) = self.resumes.get_mut(&episode) else { return false };
+        let diverged = *live && matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::ReplayDiverged);
+        let arrived = !diverged && steps > 0;
+        *row = if *live && !arrived { *row + u32::from(diverged) } else { 0 };
+        diverged
     }
 
     /// What is asked of Slurm stays within what may be.

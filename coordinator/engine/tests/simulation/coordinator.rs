@@ -3,9 +3,10 @@
 
 use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::WorkerId;
+use longhaul_core::ids::{RunId, WorkerId};
+use longhaul_core::outcome::SettlementKind as Kind;
 use longhaul_core::purse::PurseState;
-use longhaul_engine::state::{RunTerms, State};
+use longhaul_engine::state::{Revived, RunTerms, State};
 use longhaul_engine::{Command, Effect, Engine, Event, LeaseRef, Rejection, Settings};
 
 use crate::plans;
@@ -329,5 +330,25 @@ impl World {
             self.command(Command::CancelRun { run, by })?.map_err(|rejection| rejection.to_string())?;
         }
         Ok(())
+    }
+
+    /// A settled run is forgotten; the store has it all the same.
+    pub(crate) fn forget(&mut self, run: RunId) -> Outcome {
+        let Some(coordinator) = &self.coordinator else { return Ok(()) };
+        if let Some(known) = coordinator.engine.state().runs.get(&run) {
+            let (plan, submitted_at, episodes) = (known.plan.clone(), known.submitted_at, known.episodes.clone());
+            self.stored.insert(run, Revived { plan, submitted_at, episodes });
+        }
+        self.command(Command::ForgetRun { run }).map(drop)
+    }
+
+    /// A run is to go on, and what was settled in some ways is done again.
+    pub(crate) fn resume(&mut self, which: u8, kinds: u8) -> Outcome {
+        let Some(run) = self.pick_run(which) else { return Ok(()) };
+        let all = [Kind::Cancelled, Kind::Faulted, Kind::Unverified, Kind::NotStarted, Kind::Passed, Kind::Failed];
+        let kinds: Vec<Kind> = (0..).zip(all).filter(|(bit, _)| kinds >> bit & 1 == 1).map(|(_, kind)| kind).collect();
+        let revived = self.stored.get(&run).cloned().map(Box::new);
+        let command = Command::ResumeRun { run, by: "a person".to_owned(), kinds, revived };
+        self.command(command)?.map_err(|rejection| format!("a run goes on: {rejection}"))
     }
 }

@@ -6,6 +6,7 @@ mod audit;
 mod coordinator;
 mod money;
 mod plans;
+mod samples;
 mod slurm;
 mod worker;
 mod world;
@@ -30,6 +31,7 @@ const EVENTS: &[&str] = &[
     "coordinator_restarted",
     "run_submitted",
     "run_cancelled",
+    "run_resumed",
     "run_settled",
     "run_forgotten",
     "worker_connected",
@@ -106,6 +108,9 @@ fn live_through(actions: &[Action], shared_folder: bool, has_pool: bool) -> (Out
 
 fn story(world: &mut World, actions: &[Action]) -> Outcome {
     world.submit(20)?;
+    // Two of samples: of one has one to pass, of the other two.
+    world.submit(5)?;
+    world.submit(13)?;
     world.set_pool()?;
     if !world.has_pool {
         world.start_worker(1);
@@ -122,11 +127,14 @@ fn story(world: &mut World, actions: &[Action]) -> Outcome {
 fn run(shared_folder: bool, has_pool: bool) {
     let happened = RefCell::new(BTreeMap::<String, u32>::new());
     let (submitted, given_twice) = (RefCell::new(0), RefCell::new(0));
+    let (spared, stopped) = (RefCell::new(0), RefCell::new(0));
     let mut runner = TestRunner::new(config(CASES));
     let outcome = runner.run(&actions(LENGTH, has_pool), |actions| {
         let (outcome, world) = live_through(&actions, shared_folder, has_pool);
         *submitted.borrow_mut() += world.slurm.submitted;
         *given_twice.borrow_mut() += world.slurm.given_twice;
+        *spared.borrow_mut() += world.audit.samples.spared;
+        *stopped.borrow_mut() += world.audit.samples.stopped;
         for line in &world.journal {
             let kind = line.split('"').nth(1).unwrap_or_default();
             *happened.borrow_mut().entry(kind.to_owned()).or_default() += 1;
@@ -146,6 +154,9 @@ fn run(shared_folder: bool, has_pool: bool) {
     // What has nothing to do with Slurm is frequent enough where there is none.
     let kinds = if has_pool { EVENTS_AT_SLURM } else { EVENTS };
     assert!(!has_pool || (submitted > CASES && given_twice > CASES / 10), "{submitted} jobs, {given_twice} ids twice");
+    let (spared, stopped) = (spared.into_inner(), stopped.into_inner());
+    // Workers of a pool come so late that hardly anything happens to samples before all is well.
+    assert!(spared > CASES && (has_pool || stopped > 3), "samples are hardly ever enough: {spared} and {stopped}");
     for kind in kinds {
         assert!(happened.get(*kind).is_some_and(|count| *count >= CASES / 4), "{kind} hardly happens: {happened:?}");
     }
@@ -205,7 +216,7 @@ fn thirsty_story(world: &mut World, actions: &[Action]) -> Outcome {
     let honest = world.provider.honest;
     // Other runs, and what ends demand: a run that is cancelled, a layer that cannot be built.
     let about = |action: &&Action| match action {
-        Action::Cancel(_) | Action::Submit(_) => false,
+        Action::Cancel(_) | Action::Resume(..) | Action::Submit(_) => false,
         Action::Raise(..) => !honest,
         _ => true,
     };

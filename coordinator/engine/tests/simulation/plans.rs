@@ -5,7 +5,8 @@ use longhaul_core::budget::RunBudgets;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{RunId, TaskName};
 use longhaul_core::money::Money;
-use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RetryPolicy, RunPlan};
+use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, Resources, RetryPolicy, RunPlan, Until};
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::{Millis, Timestamp};
 
 /// An env whose install hook always fails.
@@ -41,7 +42,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32], max_attempts: u32) -> 
         agents: vec![AgentSpec::Idle],
         episodes: entries.collect(),
         envs,
-        retry: RetryPolicy { max_attempts, max_cut_offs: 3, backoff: Millis(4_000) },
+        retry: RetryPolicy { max_attempts, max_cut_offs: 3, backoff: Millis(4_000), resume: ResumePolicy::Restart },
         budgets: RunBudgets::default(),
         gateway: None,
         until: None,
@@ -60,6 +61,7 @@ pub(crate) fn shaped(shape: u8) -> RunPlan {
     let episodes: Vec<_> = (0..count).map(|index| (index + u32::from(shape / 9)) % 4).collect();
     let mut plan = plan(envs, &episodes, u32::from(shape % 3) + 1);
     plan.agents = vec![model(0), model(1), AgentSpec::Idle];
+    plan.retry.resume = ResumePolicy::ALL[usize::from(shape) % ResumePolicy::ALL.len()];
     for (index, entry) in (0_u32..).zip(&mut plan.episodes) {
         entry.agent = (index + u32::from(shape)) % 3;
         entry.max_cost = (index % 3 == 1).then(|| UNIT.saturating_mul(30));
@@ -69,7 +71,27 @@ pub(crate) fn shaped(shape: u8) -> RunPlan {
         let run = units(u64::from(shape % 5) * 20);
         plan.budgets = RunBudgets { run, agents: vec![units(60)], judge: units(25) };
     }
+    if shape % 8 == 5 {
+        sampled(&mut plan, shape);
+    }
     plan
+}
+
+/// Makes a run one of samples: of one task by two agents, until one or two have passed.
+fn sampled(plan: &mut RunPlan, shape: u8) {
+    let first = plan.episodes[0].clone();
+    let task = TaskName { env: plan.envs[0].name.clone(), task: "sampled".to_owned() };
+    let entry = |index: u32| EpisodeEntry {
+        task: task.clone(),
+        agent: index % 2,
+        sample: index / 2,
+        env: 0,
+        max_cost: None,
+        ..first.clone()
+    };
+    plan.episodes = (0..6 + 2 * u32::from(shape % 3)).map(entry).collect();
+    plan.budgets = RunBudgets::default();
+    plan.until = Some(Until { successes: 1 + u32::from(shape / 8 % 2) });
 }
 
 /// The smallest bound of a call.

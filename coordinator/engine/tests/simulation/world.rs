@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::time::{Millis, Timestamp};
+use longhaul_engine::state::Revived;
 use longhaul_engine::{Command, Settings};
 
 use crate::action::Action;
@@ -68,6 +69,8 @@ pub(crate) struct World {
     pub(crate) runs: Vec<RunId>,
     pub(crate) submitted: u32,
     pub(crate) audit: Audit,
+    /// What the store has of runs that were forgotten.
+    pub(crate) stored: BTreeMap<RunId, Revived>,
     /// From now on nothing goes wrong any more.
     pub(crate) healed: bool,
     pub(crate) slurm: Slurm,
@@ -100,6 +103,7 @@ impl World {
             runs: Vec::new(),
             submitted: 0,
             audit: Audit::default(),
+            stored: BTreeMap::new(),
             healed: false,
             slurm: Slurm::new(),
             has_pool,
@@ -181,6 +185,7 @@ impl World {
             Action::Jitter(millis) => self.jitter = i64::from(*millis),
             Action::Submit(shape) => self.submit(*shape)?,
             Action::Cancel(which) => self.cancel(*which)?,
+            Action::Resume(which, kinds) => self.resume(*which, *kinds)?,
             Action::Drain(who) => {
                 if let Some(worker) = self.pick_worker(*who) {
                     self.command(Command::DrainWorker { worker, reason: "maintenance".to_owned() }).map(drop)?;
@@ -211,7 +216,7 @@ impl World {
             Action::Slurm(action) => self.act_at_slurm(*action)?,
             Action::Forget(which) => {
                 if let Some(run) = self.pick_run(*which) {
-                    self.command(Command::ForgetRun { run }).map(drop)?;
+                    self.forget(run)?;
                 }
             }
         }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Inner;
 use super::money::Hold;
 use super::prepare::Prepared;
-use super::send::{Failed, Try, TryEnd};
+use super::send::{Failed, Try, TryEnd, hand_out};
 use crate::aside::aside;
 use crate::call::CallError;
 use crate::endpoint::{Endpoint, Turn};
@@ -109,6 +109,10 @@ impl Inner {
             move || Prepared::new(&inner, &request, &value)
         };
         let mut prepared = aside(request.body.len(), prepare).await?;
+        if let Some(reply) = self.recorded_reply(request, &prepared, &served, caller).await? {
+            hand_out(caller, reply);
+            return Ok(());
+        }
         let began = Instant::now();
         // Tries since the endpoint was last seen to be up, and tries that may have been billed.
         let (mut tries, mut billed) = (0, 0);
@@ -148,6 +152,22 @@ impl Inner {
         }
     }
 
+    /// What an earlier attempt was answered; not without the right to call, though nothing is called.
+    async fn recorded_reply(
+        &self,
+        request: &Request,
+        prepared: &Prepared,
+        served: &Served,
+        caller: &mut Option<Caller>,
+    ) -> Result<Option<Reply>, Failure> {
+        if !self.follows() {
+            return Ok(None);
+        }
+        self.tokens_left(request.purpose)?;
+        self.counted(served, caller, self.journal.ready()).await?;
+        self.recorded(request, prepared)
+    }
+
     /// What a failed try says of its endpoint, and how long to wait before the next one.
     fn after(&self, request: &Request, failed: &Failed, tries: u32, last: bool, began: Instant) -> Duration {
         let config = &self.shared.config;
@@ -171,7 +191,7 @@ impl Inner {
         if purpose.purse() == PurseKind::Judge {
             return Ok(());
         }
-        let used = self.book().totals.usage.tokens();
+        let used = self.tokens();
         match self.max_tokens {
             Some(most) if used >= most => Err(CallError::Tokens { used, most }),
             _ => Ok(()),
@@ -237,7 +257,8 @@ impl Inner {
     async fn probe(&self, request: &Request) -> Result<(), String> {
         let plan = &request.plan;
         let headers = self.headers(request)?;
-        let mut address = request.endpoint.address(&plan.urls, None).ok_or("it has no address")?;
+        let urls = self.shared.urls(plan)?;
+        let mut address = request.endpoint.address(&urls, None).ok_or("it has no address")?;
         let url = route::probe(&address.url, plan.protocol);
         let sent = self.shared.client.send(plan.relay, Method::GET, &url, headers, Bytes::new());
         let answer = match tokio::time::timeout(PROBE_LIMIT, sent).await {

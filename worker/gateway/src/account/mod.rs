@@ -5,6 +5,7 @@ mod drive;
 pub(crate) mod money;
 mod pass;
 mod prepare;
+mod replay;
 mod send;
 
 use std::path::Path;
@@ -31,6 +32,8 @@ use crate::protocol::{Surface, error_message};
 use book::Book;
 pub(crate) use drive::{Failure, Reply, Request, Said};
 use money::Till;
+use replay::Record;
+pub use replay::{PastCall, Replayed};
 
 /// What an attempt's account is opened with.
 #[derive(Debug)]
@@ -85,6 +88,8 @@ pub(crate) struct Inner {
     token: Option<blake3::Hash>,
     tills: [Arc<Till>; 2],
     book: Mutex<Book>,
+    /// What earlier attempts of the episode have asked, while it is followed.
+    record: Mutex<Record>,
     pauses: Pauses,
     phase: watch::Sender<Phase>,
     /// A call has come to its end.
@@ -110,6 +115,7 @@ impl Account {
             token: (!opening.token.is_empty()).then(|| blake3::hash(opening.token.as_bytes())),
             tills,
             book: Mutex::default(),
+            record: Mutex::default(),
             pauses: Pauses::default(),
             phase: watch::Sender::new(Phase::Open),
             landed: Notify::new(),
@@ -159,6 +165,29 @@ impl Account {
     /// The number that the next step will have: calls from now on are part of it.
     pub fn set_step(&self, step: u32) {
         self.inner.book().step = step;
+    }
+
+    /// Answers what the agent asks before step `live_from` from the calls that earlier attempts
+    /// have made, all of them, in their order. Said before any call is made.
+    pub fn follow(&self, calls: Vec<PastCall>, live_from: u32) {
+        *self.inner.record() = Record::new(calls, live_from);
+    }
+
+    /// What became of that so far.
+    #[must_use]
+    pub fn replayed(&self) -> Replayed {
+        self.inner.record().replayed()
+    }
+
+    /// The record is at its end: whatever of it nobody asked for again counts as used, too.
+    pub fn is_live(&self) {
+        self.inner.record().all_is_used();
+    }
+
+    /// The tokens of the episode: those of its own calls, and of the record as far as it is used.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.inner.tokens()
     }
 
     /// How many calls the attempt has.
@@ -242,6 +271,15 @@ impl Drop for Account {
 impl Inner {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tokens(&self) -> u64 {
+        let own = self.book().totals.usage.tokens();
+        own.saturating_add(self.record().tokens())
     }
 
     pub(crate) fn till(&self, kind: PurseKind) -> &Arc<Till> {

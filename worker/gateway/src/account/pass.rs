@@ -20,7 +20,9 @@ pub(super) struct Passing {
 
 impl Passing {
     pub(super) fn new(surface: Surface, hides_usage: bool, came: Came) -> Self {
-        Self { surface, hides_usage, events: Events::default(), report: Report::default(), body: Vec::new(), came }
+        let mut report = Report::default();
+        report.head(&came.headers);
+        Self { surface, hides_usage, events: Events::default(), report, body: Vec::new(), came }
     }
 
     /// How many bytes came.

@@ -43,7 +43,9 @@ impl Prepared {
     /// The most that one try of it costs.
     pub(super) fn bound(&self, request: &Request) -> Money {
         let output = self.shortened_to.unwrap_or(self.asked.output).saturating_mul(self.asked.choices);
-        self.price.as_ref().map_or(Money::ZERO, |price| price.bound(self.asked.input, output, request.plan.call_limit))
+        self.price.as_ref().map_or(Money::ZERO, |price| {
+            price.bound_as(self.asked.service, self.asked.input, output, request.plan.call_limit)
+        })
     }
 
     /// Half of the output that it asks for now; none if that is too little to be of use.

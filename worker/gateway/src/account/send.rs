@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use longhaul_core::call::{CallRecord, Certainty};
 use longhaul_core::digest::Digest;
 use longhaul_core::money::Money;
-use longhaul_core::price::{Rate, Usage};
+use longhaul_core::price::{Rate, Service, Usage};
 use longhaul_core::time::Millis;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -25,7 +25,7 @@ use crate::http::client::with_causes;
 use crate::http::headers;
 use crate::ports::{Reservation, ReserveError};
 use crate::protocol::route;
-use crate::protocol::{Report, error_message};
+use crate::protocol::{Report, Served, error_message};
 use crate::retry::{Meaning, asked_wait, meaning, nothing_left};
 use crate::skeleton::{Split, split};
 
@@ -102,17 +102,19 @@ impl Inner {
     pub(super) async fn send(&self, next: Try<'_>, caller: &mut Option<Caller>) -> Result<TryEnd, CallError> {
         let Try { request, prepared, hold, place, retry_of } = next;
         let plan = &request.plan;
-        let headers = match self.headers(request) {
-            Ok(headers) => headers,
-            // A person has to give us the key first; then it goes on.
+        let last_address = self.book().addresses.get(&plan.name).cloned();
+        let ready = self.headers(request).and_then(|headers| {
+            let urls = self.shared.urls(plan)?;
+            let address = request.endpoint.address(&urls, last_address.as_deref()).ok_or("it has no address")?;
+            Ok((headers, address))
+        });
+        let (headers, mut address) = match ready {
+            Ok(ready) => ready,
+            // A person has to give us the key first, or a server has to come; then it goes on.
             Err(message) => {
                 let failed = Failed { meaning: Meaning::Barred, message, wait: None, billed: false, said: None };
                 return Ok(TryEnd::Failed { number: None, failed });
             }
-        };
-        let last_address = self.book().addresses.get(&plan.name).cloned();
-        let Some(mut address) = request.endpoint.address(&plan.urls, last_address.as_deref()) else {
-            return Err(CallError::Unbounded { reason: format!("endpoint {} has no address", plan.name) });
         };
         let reservation = match self.reserve(request, prepared, hold.bound(), retry_of) {
             Ok(reservation) => reservation,
@@ -204,13 +206,14 @@ impl Inner {
         match read {
             Ok(Ok(())) => {}
             Ok(Err(message)) => {
-                came.error = Some(format!("the answer broke off: {message}"));
+                came.error = Some(format!("{BROKE_OFF}: {message}"));
                 return self.no_answer(flying, came);
             }
             Err(cut) => return self.cut_off(flying, came, cut),
         }
         let value = serde_json::from_slice(&came.body).unwrap_or_default();
         came.report = Report::body(flying.request.route.surface, &value);
+        came.report.head(&came.headers);
         let now = self.shared.config.clock.now();
         let meaning = meaning(status, &came.body);
         if meaning != Meaning::Success {
@@ -288,13 +291,13 @@ impl Inner {
         let ended = loop {
             let frame = match self.within(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => break Err(format!("the answer broke off: {}", with_causes(&error))),
+                Ok(Some(Err(error))) => break Err(format!("{BROKE_OFF}: {}", with_causes(&error))),
                 Ok(None) => break Ok(()),
                 Err(cut) => break Err(cut.message().to_owned()),
             };
             let Ok(data) = frame.into_data() else { continue };
             if passing.received() + data.len() > self.shared.config.max_response {
-                break Err(format!("the answer is larger than {} bytes", self.shared.config.max_response));
+                break Err(format!("{BROKE_OFF}: it is larger than {} bytes", self.shared.config.max_response));
             }
             let out = passing.push(&data);
             // The end of an answer is handed out only when the call is settled.
@@ -365,9 +368,9 @@ impl Inner {
         let Flying { request, prepared, hold, mut place, reservation, started } = flying;
         let took = Millis(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX));
         let usage = came.report.usage.filter(|_| came.report.complete);
-        let (settled, certainty) = price_of(prepared, &came, usage, took, hold.bound());
+        let Priced { settled, certainty, unknown } = price_of(prepared, &came, usage, took, hold.bound());
         place.used(usage.map_or_else(|| prepared.guess(), |usage| usage.tokens()));
-        let mut error = came.error.or_else(|| came.report.failed.clone());
+        let mut error = came.error.or_else(|| came.report.failed.clone()).or(unknown);
         if error.is_none() && certainty == Certainty::Unconfirmed {
             error = Some("the answer reports no usage".to_owned());
         }
@@ -398,6 +401,7 @@ impl Inner {
             request: reservation.request,
             response: response.as_ref().map(|split| split.skeleton.digest),
             parts,
+            service: came.report.tier.clone(),
         };
         let stored: Vec<Digest> = new_parts.iter().map(|blob| blob.digest).chain(record.response).collect();
         let mut blobs = new_parts;
@@ -435,18 +439,63 @@ impl Cut {
     }
 }
 
+/// How the error of an answer begins that came in part.
+const BROKE_OFF: &str = "the answer broke off";
+
+/// Whether an answer came in part, by the error in its record.
+pub(super) fn is_broken_off(error: &str) -> bool {
+    [BROKE_OFF, Cut::Late.message(), Cut::Over.message()].iter().any(|start| error.starts_with(start))
+}
+
+/// What a try cost.
+#[derive(Debug)]
+struct Priced {
+    settled: Money,
+    /// How sure that is.
+    certainty: Certainty,
+    /// What makes it unsure though its usage is known.
+    unknown: Option<String>,
+}
+
 /// What a try cost, and how sure that is.
-fn price_of(prepared: &Prepared, came: &Came, usage: Option<Usage>, took: Millis, bound: Money) -> (Money, Certainty) {
-    let cost = |usage: &Usage| prepared.price.as_ref().map_or(Money::ZERO, |price| price.cost(usage, took));
+fn price_of(prepared: &Prepared, came: &Came, usage: Option<Usage>, took: Millis, bound: Money) -> Priced {
     let by_time = prepared.price.as_ref().is_some_and(|price| matches!(price.rate, Rate::Time { .. }));
     let whole = came.status.is_some() && came.error.is_none();
-    match usage {
-        Some(usage) => (cost(&usage), Certainty::Reported),
-        None if came.free => (Money::ZERO, Certainty::Released),
+    let (settled, certainty) = match usage {
         // Time is known without the vendor's word, once the answer is there.
-        None if by_time && whole => (cost(&Usage::default()), Certainty::Reported),
+        None if by_time && whole => return served(prepared, came, &Usage::default(), took, bound),
+        Some(usage) => return served(prepared, came, &usage, took, bound),
+        None if came.free => (Money::ZERO, Certainty::Released),
         None => (bound, Certainty::Unconfirmed),
-    }
+    };
+    Priced { settled, certainty, unknown: None }
+}
+
+/// What usage cost in the tier of service that the vendor names. Where the table does not know that
+/// one, the usual price is the most of those that are cheaper; of one that is dearer, or of which
+/// nobody here has heard, no less than what was reserved.
+fn served(prepared: &Prepared, came: &Came, usage: &Usage, took: Millis, bound: Money) -> Priced {
+    let Some(price) = &prepared.price else {
+        return Priced { settled: Money::ZERO, certainty: Certainty::Reported, unknown: None };
+    };
+    let usual = price.cost(usage, took);
+    let served = came.report.served();
+    let (settled, sure) = match served {
+        Served::Usual => (usual, true),
+        Served::As(service) => match price.cost_as(Some(service), usage, took) {
+            Some(cost) => (cost, true),
+            None if service == Service::Priority => (usual.max(bound), false),
+            None => (usual, true),
+        },
+        Served::Unknown if matches!(price.rate, Rate::Time { .. }) => (usual, true),
+        Served::Unknown => (usual.max(bound), false),
+    };
+    let unknown = (!sure).then(|| {
+        let tier = came.report.tier.as_deref().unwrap_or_default();
+        format!("it was served as `{tier}`, for which the price table has no price")
+    });
+    let certainty = if sure { Certainty::Reported } else { Certainty::Unconfirmed };
+    Priced { settled, certainty, unknown }
 }
 
 fn is_stream(response: &Response<Incoming>) -> bool {
@@ -454,7 +503,7 @@ fn is_stream(response: &Response<Incoming>) -> bool {
     kind.is_none_or(|kind| kind.starts_with("text/event-stream"))
 }
 
-fn hand_out(caller: &mut Option<Caller>, reply: Reply) {
+pub(super) fn hand_out(caller: &mut Option<Caller>, reply: Reply) {
     if let Some(caller) = caller.take() {
         // Nobody may be there any more.
         let _ = caller.send(Ok(reply));

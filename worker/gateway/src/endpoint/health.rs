@@ -103,11 +103,16 @@ impl Health {
             }
             (Self::Down { seen: false, .. }, false) => *self = Self::default(),
             // What was seen here is tried here: but now, since somebody got an answer.
-            (Self::Down { next, wait, .. }, false) => {
-                *next = now.min(*next);
-                *wait = waits.first;
-            }
-            (Self::Up { .. }, false) | (Self::Down { .. }, true) => {}
+            (down, false) => down.moved(now, waits),
+            (Self::Down { .. }, true) => {}
+        }
+    }
+
+    /// It may be somewhere else now: it is tried at once if it is down.
+    pub(crate) fn moved(&mut self, now: Instant, waits: Waits) {
+        if let Self::Down { next, wait, .. } = self {
+            *next = now.min(*next);
+            *wait = waits.first;
         }
     }
 
@@ -182,6 +187,19 @@ mod tests {
         health.failed(now, "seen here", true, WAITS);
         health.heard(now, false, WAITS);
         assert!(health.is_down(), "what was seen here is tried here");
+        assert_eq!(health.probe(now), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_down_is_tried_at_once_when_it_may_be_elsewhere() {
+        let now = Instant::now();
+        let mut health = Health::default();
+        health.moved(now, WAITS);
+        assert!(!health.is_down());
+        health.failed(now, "nobody there", true, WAITS);
+        health.failed(now, "nobody there", true, WAITS);
+        assert_eq!(health.probe(now), Err(Some(now + Duration::from_secs(2))));
+        health.moved(now, WAITS);
         assert_eq!(health.probe(now), Ok(()));
     }
 }

@@ -218,6 +218,12 @@ impl Endpoint {
         }
     }
 
+    /// Its addresses may be others now: what is down is tried again at once.
+    pub(crate) fn moved(&self) {
+        self.state().health.moved(Instant::now(), self.waits);
+        self.health.notify_waiters();
+    }
+
     /// Takes the address for the next call.
     pub(crate) fn address(self: &Arc<Self>, urls: &[String], last: Option<&str>) -> Option<Address> {
         let url = self.state().replicas.take(urls, last, Instant::now())?;

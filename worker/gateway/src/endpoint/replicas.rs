@@ -1,4 +1,4 @@
-//! Several addresses that serve the same model: who gets the next call. Pure.
+//! Several addresses that serve the same model, which may come and go: who gets the next call. Pure.
 
 use std::time::Duration;
 
@@ -27,6 +27,10 @@ impl Replicas {
     /// failed of late left out while others are there. The one that the attempt used last has
     /// its history in its cache, and is taken while it is not busier than others.
     pub(crate) fn take(&mut self, urls: &[String], last: Option<&str>, now: Instant) -> Option<String> {
+        // Whoever is named no more, and serves no call, is forgotten, unless it failed just now.
+        self.0.retain(|replica| {
+            replica.in_flight > 0 || replica.out_until.is_some_and(|until| until > now) || urls.contains(&replica.url)
+        });
         for url in urls {
             if !self.0.iter().any(|replica| replica.url == *url) {
                 self.0.push(Replica { url: url.clone(), in_flight: 0, failures: 0, out_until: None });
@@ -78,6 +82,23 @@ mod tests {
         let later = now + Duration::from_secs(5);
         assert_eq!(replicas.take(&urls, None, later).unwrap(), "a", "and tried again");
         assert_eq!(replicas.take(&urls[1..], None, later).unwrap(), "c", "others of the plan only");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_named_no_more_gets_no_call_and_is_forgotten_after_its_last() {
+        let now = Instant::now();
+        let urls = ["a", "b"].map(str::to_owned).to_vec();
+        let mut replicas = Replicas::default();
+        assert_eq!(replicas.take(&urls, None, now).unwrap(), "a");
+        for _ in 0..3 {
+            assert_eq!(replicas.take(&urls[1..], Some("a"), now).unwrap(), "b");
+        }
+        assert_eq!(replicas.0.len(), 2, "its call is still in flight");
+        replicas.give_back("a", Some(false), now);
+        assert_eq!(replicas.take(&urls[1..], Some("a"), now).unwrap(), "b");
+        assert_eq!(replicas.0.len(), 1);
+        assert_eq!(replicas.take(&[], None, now), None);
+        assert_eq!(replicas.take(&urls, None, now).unwrap(), "a", "it is there again, and idle");
     }
 
     #[tokio::test(start_paused = true)]

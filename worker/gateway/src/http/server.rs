@@ -236,7 +236,7 @@ const fn kind(error: &CallError) -> ErrorKind {
         CallError::Budget { .. } | CallError::Tokens { .. } => ErrorKind::Spent,
         CallError::Endpoint { .. } => ErrorKind::Unavailable,
         CallError::Rejected { .. } | CallError::Unbounded { .. } => ErrorKind::Invalid,
-        CallError::Journal(_) => ErrorKind::Internal,
+        CallError::Journal(_) | CallError::NotRecorded { .. } => ErrorKind::Internal,
         CallError::Closed => ErrorKind::Closed,
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>, stream: b
     if objects(body.get("modalities")).next().is_some() || body.get("modalities").is_some_and(names_more_than_text) {
         reader.unbounded("`modalities` beyond text have prices of their own");
     }
-    reader.service_tier(body, "service_tier");
+    reader.openai_tier(body);
     reader.strangers(body, |name| known::CHAT.contains(&name));
     reader.members(body, &["messages", "model", "tools", "stream", "stream_options", "metadata", "user"]);
     tools(reader, body);

@@ -12,10 +12,10 @@ pub(crate) mod route;
 pub(crate) mod sse;
 
 use longhaul_core::endpoint::Protocol;
-use longhaul_core::price::{ImageRule, ModelPrice};
+use longhaul_core::price::{ImageRule, ModelPrice, Rate, Service};
 use serde_json::{Map, Value, json};
 
-pub(crate) use report::Report;
+pub(crate) use report::{Report, Served};
 
 /// Which request of a vendor's protocol a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +75,8 @@ pub(crate) struct Asked {
     pub(crate) edits: Vec<(Path, String)>,
     /// Whether usage is reported for us alone, and is to be kept from the client.
     pub(crate) usage_for_us: bool,
+    /// The tier of service that it asks for, if that has prices of its own.
+    pub(crate) service: Option<Service>,
 }
 
 /// Below that many output tokens no request is shortened: nothing of use fits.
@@ -116,12 +118,13 @@ struct Reader<'a> {
     input: u64,
     against: Option<String>,
     edits: Vec<(Path, String)>,
+    service: Option<Service>,
 }
 
 impl<'a> Reader<'a> {
     fn new(terms: Terms<'a>) -> Self {
         let rule = terms.price.map_or(ImageRule::Fixed { tokens: 0 }, |price| price.image);
-        Self { terms, rule, input: count::REQUEST, against: None, edits: Vec::new() }
+        Self { terms, rule, input: count::REQUEST, against: None, edits: Vec::new(), service: None }
     }
 
     fn add(&mut self, tokens: u64) {
@@ -159,13 +162,39 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A tier of service that costs more than the price table says.
+    /// The tier of service that a request asks for: the usual one, or one whose price is known. One
+    /// that is cheaper may be asked for without a price: it is counted as the usual one.
     fn service_tier(&mut self, body: &Map<String, Value>, name: &str) {
-        if let Some(tier) = body.get(name).filter(|tier| !is_nothing(tier)) {
-            let usual = ["auto", "default", "standard", "standard_only", "flex", "SERVICE_TIER_STANDARD"];
-            if !tier.as_str().is_some_and(|tier| usual.contains(&tier)) {
+        let Some(tier) = body.get(name).filter(|tier| !is_nothing(tier)) else { return };
+        match tier.as_str().map(Served::named) {
+            // What is unknown to everybody costs the time that it takes, where time is the price.
+            Some(_) if self.terms.price.is_some_and(|price| matches!(price.rate, Rate::Time { .. })) => {}
+            // Also of one that is usually cheaper: a table of one's own may say otherwise.
+            Some(Served::As(service)) if self.terms.price.is_some_and(|price| price.serves(service)) => {
+                // Gemini's protocol has two spellings of the name: either may be the one that counts.
+                if self.service.is_some_and(|other| other != service) {
+                    self.unbounded("two tiers of service are asked for together");
+                }
+                self.service = Some(service);
+            }
+            Some(Served::Usual | Served::As(Service::Flex)) => {}
+            Some(Served::As(service)) => self.unbounded(format!(
+                "`{name}: {tier}` has prices of its own, and the price table has no `[[price.{}]]` for this model",
+                service.name()
+            )),
+            Some(Served::Unknown) | None => {
                 self.unbounded(format!("`{name}: {tier}` has prices of its own, which no cap knows"));
             }
+        }
+    }
+
+    /// The same where the vendor's project says which tier serves a request that names none: under a
+    /// cap it names the usual one.
+    fn openai_tier(&mut self, body: &Map<String, Value>) {
+        self.service_tier(body, "service_tier");
+        let named = body.get("service_tier").is_some_and(|tier| !is_nothing(tier) && tier != "auto");
+        if self.terms.capped && self.terms.vendor == "openai" && !named {
+            self.edits.push((&["service_tier"], "\"default\"".to_owned()));
         }
     }
 
@@ -235,6 +264,7 @@ impl<'a> Reader<'a> {
             least: shape.least.max(LEAST_OUTPUT),
             edits: self.edits,
             usage_for_us: shape.usage_for_us,
+            service: self.service,
         })
     }
 }

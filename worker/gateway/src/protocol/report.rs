@@ -1,9 +1,13 @@
 //! What an answer reports of itself: usage, model, fingerprint; whole, or out of a stream.
 
-use longhaul_core::price::Usage;
+use http::HeaderMap;
+use longhaul_core::price::{Service, Usage};
 use serde_json::Value;
 
 use super::Surface;
+
+/// The longest name that is kept of what a vendor says.
+const LONGEST: usize = 200;
 
 /// What an answer says of itself, as far as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,11 +26,65 @@ pub(crate) struct Report {
     pub(crate) id: Option<String>,
     /// What the stream says went wrong; hostile until escaped.
     pub(crate) failed: Option<String>,
+    /// The tier of service that served it, if the vendor names another than the usual one; hostile
+    /// until escaped.
+    pub(crate) tier: Option<String>,
+    /// Whether that is a tier of messages, whose priority is paid in advance and not by the token.
+    prepaid: bool,
     /// What was heard of Anthropic's usage so far, which comes in two parts.
     heard: Value,
 }
 
+/// Which tier of service served a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    /// The one whose prices are the table's.
+    Usual,
+    /// One that has prices of its own.
+    As(Service),
+    /// One that nobody here knows.
+    Unknown,
+}
+
+impl Served {
+    /// The tier of that name, in the words of any vendor.
+    pub(crate) fn named(tier: &str) -> Self {
+        // `scale` is paid in advance.
+        const USUAL: [&str; 7] = ["auto", "default", "standard", "standard_only", "scale", "on_demand", "unspecified"];
+        let plain = tier.strip_prefix("SERVICE_TIER_").unwrap_or(tier);
+        match Service::named(tier) {
+            Some(service) => Self::As(service),
+            None if USUAL.iter().any(|usual| plain.eq_ignore_ascii_case(usual)) => Self::Usual,
+            None => Self::Unknown,
+        }
+    }
+}
+
 impl Report {
+    /// Which tier of service served it, as the vendor says.
+    pub(crate) fn served(&self) -> Served {
+        match self.tier.as_deref().map(Served::named) {
+            None => Served::Usual,
+            Some(Served::As(Service::Priority)) if self.prepaid => Served::Usual,
+            Some(served) => served,
+        }
+    }
+
+    /// Reads what the head of an answer says of it.
+    pub(crate) fn head(&mut self, headers: &HeaderMap) {
+        if let Some(tier) = headers.get("x-gemini-service-tier").and_then(|tier| tier.to_str().ok()) {
+            self.tier(Some(tier));
+        }
+    }
+
+    /// Takes note of a tier of service; the last word counts.
+    fn tier(&mut self, said: Option<&str>) {
+        if let Some(tier) = said.filter(|tier| !tier.is_empty()) {
+            let usual = Served::named(tier) == Served::Usual;
+            self.tier = (!usual).then(|| tier.chars().take(LONGEST).collect());
+        }
+    }
+
     /// Reads a whole body.
     pub(crate) fn body(surface: Surface, body: &Value) -> Self {
         let mut report = Self::default();
@@ -37,6 +95,12 @@ impl Report {
             Surface::Messages => messages(&body["usage"]),
             Surface::GenerateContent => gemini(&body["usageMetadata"]),
         };
+        report.tier(body["service_tier"].as_str());
+        // Elsewhere the word `priority` has a price, whoever writes it beside the usage.
+        if surface == Surface::Messages {
+            report.usage_tier(&body["usage"]);
+        }
+        report.tier(body["usageMetadata"]["serviceTier"].as_str());
         report.complete = report.usage.is_some();
         report.finished = true;
         report
@@ -59,6 +123,7 @@ impl Report {
             Surface::GenerateContent => {
                 self.identity(&event);
                 self.usage = gemini(&event["usageMetadata"]).or(self.usage);
+                self.tier(event["usageMetadata"]["serviceTier"].as_str());
                 let ended = |candidate: &Value| candidate["finishReason"].is_string();
                 let blocked = event["promptFeedback"]["blockReason"].is_string();
                 if blocked || event["candidates"].as_array().is_some_and(|list| list.iter().any(ended)) {
@@ -69,8 +134,17 @@ impl Report {
         false
     }
 
+    /// Anthropic says it beside the usage.
+    fn usage_tier(&mut self, usage: &Value) {
+        if let Some(tier) = usage["service_tier"].as_str() {
+            self.tier(Some(tier));
+            self.prepaid = true;
+        }
+    }
+
     fn chat_event(&mut self, event: &Value) -> bool {
         self.identity(event);
+        self.tier(event["service_tier"].as_str());
         let Some(usage) = chat(&event["usage"]) else { return false };
         self.usage = Some(usage);
         let choices = event["choices"].as_array();
@@ -82,6 +156,7 @@ impl Report {
 
     fn responses_event(&mut self, event: &Value) {
         self.identity(&event["response"]);
+        self.tier(event["response"]["service_tier"].as_str());
         match event["type"].as_str() {
             Some("response.completed" | "response.incomplete" | "response.failed") => {
                 self.usage = responses(&event["response"]["usage"]);
@@ -104,6 +179,7 @@ impl Report {
                 self.identity(&event["message"]);
                 self.heard = event["message"]["usage"].clone();
                 self.usage = messages(&self.heard);
+                self.usage_tier(&event["message"]["usage"]);
             }
             Some("message_delta") => {
                 // Sums since the beginning; what is not said again holds.
@@ -117,6 +193,7 @@ impl Report {
                     self.heard = event["usage"].clone();
                 }
                 self.usage = messages(&self.heard);
+                self.usage_tier(&event["usage"]);
                 self.complete = self.usage.is_some() && event["usage"]["output_tokens"].is_u64();
             }
             Some("message_stop") => self.finished = true,
@@ -125,7 +202,6 @@ impl Report {
     }
 
     fn identity(&mut self, body: &Value) {
-        const LONGEST: usize = 200;
         let text = |names: [&str; 2]| {
             let found = names.iter().find_map(|name| body[*name].as_str()).filter(|text| !text.is_empty())?;
             Some(found.chars().take(LONGEST).collect())

@@ -22,7 +22,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
             ("context_management", "a compaction at the vendor is a further call"),
         ],
     );
-    reader.service_tier(body, "service_tier");
+    reader.openai_tier(body);
     reader.strangers(body, |name| known::RESPONSES.contains(&name));
     reader
         .members(body, &["input", "model", "tools", "stream", "metadata", "user", "include", "store", "instructions"]);

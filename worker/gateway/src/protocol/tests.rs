@@ -24,6 +24,7 @@ fn price() -> ModelPrice {
         image: ImageRule::Fixed { tokens: 1000 },
         context: 100_000,
         max_output: 4_096,
+        services: Vec::new(),
     }
 }
 
@@ -363,5 +364,46 @@ proptest! {
         for surface in Surface::ALL {
             let _ = (asked(surface, &odd, true), asked(surface, &odd, false));
         }
+    }
+}
+
+#[test]
+fn openais_own_models_are_told_the_tier_that_is_reserved_for() {
+    let price = price();
+    let told = |tier: Value, capped, vendor| {
+        let body = json!({ "service_tier": tier });
+        let terms = Terms { price: Some(&price), capped, vendor };
+        let asked = read(Surface::ChatCompletions, &body, false, terms).unwrap();
+        asked.edits.iter().any(|(path, value)| *path == ["service_tier"] && value == "\"default\"")
+    };
+    for tier in [Value::Null, json!("auto"), json!("")] {
+        assert!(told(tier.clone(), true, "openai"), "{tier}: the project's own setting may be another one");
+        assert!(!told(tier.clone(), true, "my-vllm"), "a server that only speaks the protocol may not know it");
+        assert!(!told(tier, false, "openai"));
+    }
+    for tier in ["default", "flex"] {
+        assert!(!told(json!(tier), true, "openai"), "{tier}");
+    }
+}
+
+#[test]
+fn tiers_of_service_are_known_in_every_vendors_words() {
+    use longhaul_core::price::Service;
+    for (tier, served) in [
+        ("default", Served::Usual),
+        ("auto", Served::Usual),
+        ("standard_only", Served::Usual),
+        ("SERVICE_TIER_STANDARD", Served::Usual),
+        ("on_demand", Served::Usual),
+        ("scale", Served::Usual),
+        ("flex", Served::As(Service::Flex)),
+        ("SERVICE_TIER_FLEX", Served::As(Service::Flex)),
+        ("PRIORITY", Served::As(Service::Priority)),
+        ("fast", Served::As(Service::Priority)),
+        ("batch", Served::As(Service::Batch)),
+        ("ultrafast", Served::Unknown),
+        ("", Served::Unknown),
+    ] {
+        assert_eq!(Served::named(tier), served, "{tier}");
     }
 }

@@ -177,6 +177,7 @@ pub(crate) fn price() -> ModelPrice {
         image: ImageRule::Area { pixels: 750, most: 1600 },
         context: 200_000,
         max_output: 1_000,
+        services: Vec::new(),
     }
 }
 
@@ -192,6 +193,7 @@ pub(crate) fn endpoint(protocol: Protocol, urls: &[String]) -> EndpointPlan {
         call_limit: Millis::from_secs(20),
         retries: 2,
         relay: false,
+        replicas_file: None,
     }
 }
 

@@ -9,8 +9,11 @@ mod standin;
 
 mod calls;
 mod failing;
+mod following;
 mod limits;
 mod outward;
 mod relayed;
+mod replicas;
 mod sdk;
+mod service;
 mod serving;

@@ -17,8 +17,8 @@ use tokio::net::UnixStream;
 use crate::common::{KEY, Setup, TOKEN, World, until};
 use crate::standin::{Fault, Standin};
 
-struct Served {
-    world: World,
+pub(super) struct Served {
+    pub(super) world: World,
     socket: PathBuf,
     _folder: tempfile::TempDir,
     task: tokio::task::JoinHandle<()>,
@@ -30,7 +30,7 @@ impl Drop for Served {
     }
 }
 
-async fn serve(setup: Setup) -> Served {
+pub(super) async fn serve(setup: Setup) -> Served {
     let world = setup.open();
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("gateway");
@@ -62,23 +62,23 @@ impl Served {
     }
 
     /// A call, as far as the head of its answer.
-    async fn begin(&self, path: &str, body: &Value) -> Response<Incoming> {
+    pub(super) async fn begin(&self, path: &str, body: &Value) -> Response<Incoming> {
         self.ask(Method::POST, path, Bytes::from(body.to_string())).await
     }
 
-    async fn post(&self, path: &str, body: &Value) -> (u16, Bytes) {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> (u16, Bytes) {
         let response = self.begin(path, body).await;
         let status = response.status().as_u16();
         (status, response.into_body().collect().await.unwrap().to_bytes())
     }
 }
 
-fn messages(stream: bool) -> Value {
+pub(super) fn messages(stream: bool) -> Value {
     json!({ "model": "model-a", "max_tokens": 100, "stream": stream, "messages": [{ "role": "user", "content": "hi" }] })
 }
 
 /// Each streamed request with its path.
-fn streams() -> [(&'static str, Value); 4] {
+pub(super) fn streams() -> [(&'static str, Value); 4] {
     [
         (
             "/openai/v1/chat/completions",
