@@ -65,6 +65,9 @@ pub struct Endings {
     pub tokens: u64,
     /// The policy on steps without effect.
     pub stall: u64,
+    /// It is not recorded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: u64,
     /// The agent said that it was done, and was not: it left too early.
     pub early: u64,
     /// Episodes that went on after an interruption.
@@ -126,6 +129,11 @@ fn amount<T>(decided: &[&Row], get: impl Fn(&Row) -> Option<u64>, made: impl Fn(
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Endings {
     pub(super) fn of(rows: &[&Row]) -> Self {
         let mut endings = Self::default();
@@ -138,6 +146,7 @@ impl Endings {
                 EndedBy::Budget => &mut endings.budget,
                 EndedBy::Tokens => &mut endings.tokens,
                 EndedBy::Stall => &mut endings.stall,
+                EndedBy::Unknown => &mut endings.unknown,
             };
             *count += 1;
             endings.early += u64::from(ended_by == EndedBy::Agent && !passed);

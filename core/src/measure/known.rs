@@ -83,6 +83,8 @@ pub(super) fn verdict_stands(row: &Row, at: At) -> bool {
     let cap = match (at, ended_by) {
         (At::Dollars(_), EndedBy::Budget) => Some(row.caps.and_then(|caps| caps.max_cost).map_or(used, Money::nanos)),
         (At::Steps(_), EndedBy::Steps) => Some(row.caps.map_or(used, |caps| u64::from(caps.max_steps))),
+        // It may have been this budget that ended it.
+        (_, EndedBy::Unknown) => Some(used),
         _ => None,
     };
     used <= amount(at) && cap.is_none_or(|cap| amount(at) <= cap.max(used))
@@ -326,6 +328,13 @@ mod tests {
         let expected = [Known::Unknown, Known::Passed, Known::Unknown, Known::Failed];
         assert_eq!([4, 5, 6, 10].map(|at| known_at(&row, At::Steps(at))), expected);
         assert_eq!(known_at(&row, dollars(5)), Known::Passed);
+    }
+
+    #[test]
+    fn an_end_that_is_not_recorded_may_have_been_the_budget() {
+        let row = Row { steps: 6, ..verdict("a", "e/1", false, 0.0, EndedBy::Unknown) };
+        let expected = [Known::Unknown, Known::Failed, Known::Unknown];
+        assert_eq!([5, 6, 7].map(|at| known_at(&row, At::Steps(at))), expected);
     }
 
     #[test]

@@ -94,6 +94,26 @@ impl RoundKind {
     }
 }
 
+impl Aspect {
+    /// The name in tables and stored records.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Visible => "visible",
+            Self::Business => "business",
+            Self::Retention => "retention",
+            Self::Operations => "operations",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl fmt::Display for Aspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 impl fmt::Display for RoundKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

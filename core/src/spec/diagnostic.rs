@@ -204,7 +204,7 @@ codes! {
     /// An env is Android.
     NeedsAndroid "needs-android" Warning "a container cannot give it: the env is refused when it is run";
     /// An env needs a graphics processor.
-    NeedsGpu "needs-gpu" Warning "sandboxes have none: the env is refused when it is run";
+    NeedsGpu "needs-gpu" Warning "it is run by workers that have as many, and refused where none has";
 
     // Tasks.
     /// A task folder has no task.json.
@@ -243,6 +243,26 @@ codes! {
     InitInputIgnored "init-input-ignored" Warning "`init_pyautogui` is for Windows envs and is not carried out";
     /// A value is so small that it is hardly meant.
     OddLimit "odd-limit" Note "check the value; it is used as it is";
+
+    // Rounds of a task.
+    /// A part of a task's rounds has another shape.
+    RoundsShape "rounds-shape" Error "correct it as docs/rounds.md says; the other tasks are not affected";
+    /// A key of a task's rounds means nothing.
+    RoundsUnknownKey "rounds-unknown-key" Error "check its spelling: what is not understood would not be checked";
+    /// A family, a kind of round or an aspect is not known.
+    RoundsUnknownWord "rounds-unknown-word" Error "use one of the words that the message names";
+    /// An assertion cannot be found out.
+    RoundsAssertion "rounds-assertion" Error "give it one operator, with a value that it takes, and `at`";
+    /// Two assertions of one round have one id.
+    RoundsDuplicateId "rounds-duplicate-id" Error "rename one: results are kept by id";
+    /// An assertion looks at a reading that nothing makes.
+    RoundsNoRead "rounds-no-read" Error "give that round a `read` hook";
+    /// A hook of a round is not there.
+    RoundsFileMissing "rounds-file-missing" Error "add the file to the task's folder, or correct its path";
+    /// Nothing is asserted of a round.
+    RoundsUnchecked "rounds-unchecked" Warning "it holds whatever the agent does in it; add `assertions`";
+    /// The last rounds may never be reached.
+    RoundsBudget "rounds-budget" Warning "raise `init.max_steps`: rounds that are never reached count as failed";
 
     // Hooks and scripts.
     /// A script that a hook names is not there.

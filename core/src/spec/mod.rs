@@ -12,6 +12,7 @@ mod fields;
 mod json;
 mod merge;
 mod preset;
+mod rounds;
 mod split;
 mod task;
 mod yaml;

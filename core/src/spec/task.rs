@@ -7,6 +7,8 @@ use super::Format;
 use super::diagnostic::{Code, Diagnostic, Refused};
 use super::fields::Fields;
 use super::json::Document;
+use super::rounds::{Section, read_section};
+use crate::rounds::RoundsPlan;
 
 /// The limits and preparations of a task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -80,6 +82,10 @@ pub struct TaskSpec {
     pub settle_sec: Option<f64>,
     /// Its metadata, for the verifier.
     pub metadata: Value,
+    /// The family of tasks that it says it belongs to.
+    pub family: Option<String>,
+    /// Its rounds, if it is a sequence of them.
+    pub rounds: Option<RoundsPlan>,
     /// All of it, for the verifier.
     pub raw: Value,
 }
@@ -95,7 +101,8 @@ const SHORT_SECS: u32 = 60;
 ///
 /// # Errors
 ///
-/// The file is not readable as JSON or YAML, not an object, or of another schema.
+/// The file is not readable as JSON or YAML, not an object, or of another schema; or its rounds
+/// are not to be understood.
 pub fn parse_task(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diagnostic>) -> Result<TaskSpec, Refused> {
     let syntax = if format == Format::Json { Code::JsonSyntax } else { Code::YamlSyntax };
     let document = Document::parse(bytes, format, syntax, out)?;
@@ -112,7 +119,10 @@ pub fn parse_task(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diag
     let description = read_description(&fields, folder, out);
     let init = read_init(&fields, out);
     let hooks = read_hooks(&fields, out);
-    let success = read_success(&fields, out);
+    let Section { family, rounds } = read_section(&fields, &document, init.max_steps, out)?;
+    // Rounds score by themselves.
+    let unheard = &mut Vec::new();
+    let success = read_success(&fields, if rounds.is_some() { unheard } else { &mut *out });
     let env_id = fields.filled("env_id", out);
     if env_id.is_none() {
         out.push(Diagnostic::new(Code::TaskEnvMissing, "the task has no `env_id`"));
@@ -134,6 +144,8 @@ pub fn parse_task(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diag
         success,
         settle_sec,
         metadata: metadata.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
+        family,
+        rounds,
         raw: document.into_value(),
     })
 }

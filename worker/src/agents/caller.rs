@@ -4,9 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_core::call::CallTotals;
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
-use longhaul_gateway::{Account, CallError, GatewayError, ModelAnswer, ModelCall};
+use longhaul_gateway::{Account, CallError, GatewayError, ModelAnswer, ModelCall, Replayed};
 
 use super::AgentEnd;
 use crate::sandbox::Pending;
@@ -21,8 +20,12 @@ pub(crate) trait Caller: fmt::Debug + Send + Sync {
     fn set_step(&self, step: u32);
     /// The numbers of the calls since this was last asked.
     fn take_numbers(&self) -> Vec<u32>;
-    /// The sums over its calls, those of a judge aside.
-    fn totals(&self) -> CallTotals;
+    /// The tokens of the episode, those of earlier attempts included as far as they were followed.
+    fn tokens(&self) -> u64;
+    /// What became of following earlier attempts.
+    fn replayed(&self) -> Replayed;
+    /// Nothing is followed any more.
+    fn is_live(&self);
     /// How long calls waited for what is not the agent's doing.
     fn paused(&self) -> Duration;
     /// Which budget is spent, once a call was refused for want of money.
@@ -46,8 +49,16 @@ impl Caller for Account {
         Self::take_numbers(self)
     }
 
-    fn totals(&self) -> CallTotals {
-        Self::totals(self)
+    fn tokens(&self) -> u64 {
+        Self::tokens(self)
+    }
+
+    fn replayed(&self) -> Replayed {
+        Self::replayed(self)
+    }
+
+    fn is_live(&self) {
+        Self::is_live(self);
     }
 
     fn paused(&self) -> Duration {
@@ -76,6 +87,7 @@ pub(crate) fn end_of(error: &CallError) -> AgentEnd {
         CallError::Rejected { .. } | CallError::Unbounded { .. } => FaultClass::AgentCrashed,
         CallError::Journal(journal) if journal.disk => FaultClass::NodeDisk,
         CallError::Journal(_) | CallError::Closed => FaultClass::Store,
+        CallError::NotRecorded { .. } => FaultClass::ReplayDiverged,
     };
     AgentEnd::Fault(Fault { class, message: error.to_string(), log_tail: None })
 }

@@ -50,6 +50,8 @@ pub(crate) struct Turn {
     pub(crate) answer: Answer,
     /// What could not be read, and what the agent is told about it.
     pub(crate) unreadable: Vec<String>,
+    /// Whether it is over since the model refused, or gave nothing that can be used.
+    pub(crate) given_up: bool,
 }
 
 /// What an agent sees after its actions.
@@ -153,6 +155,14 @@ impl Conversation {
         self.history.keep_pictures(self.agent.keep_images);
     }
 
+    /// Asks for something else from the next observation on.
+    pub(crate) fn ask_for(&mut self, goal: &str) {
+        self.own_words.clear();
+        self.own_words.push(goal.to_owned());
+        self.history.goal = Some(goal.to_owned());
+        (self.blank, self.empty) = (0, 0);
+    }
+
     /// The call for a summary, if the conversation has become long. Its answer goes to
     /// [`Self::summarized`].
     pub(crate) fn summary_call(&self) -> Option<ModelCall> {
@@ -201,6 +211,7 @@ impl Conversation {
         self.blank = if readable || turn.answer.done { 0 } else { self.blank + 1 };
         if self.blank >= MOST_BLANK {
             turn.answer.done = true;
+            turn.given_up = true;
             turn.unreadable.push(format!("over: {MOST_BLANK} answers in a row asked for nothing that can be done"));
         }
         if let Some(last) = self.history.exchanges.last_mut() {
@@ -270,13 +281,17 @@ impl Conversation {
         match stop {
             Stop::Refused(reason) => {
                 turn.answer.done = true;
+                turn.given_up = true;
                 turn.unreadable.push(format!("refused: {}", short(reason)));
             }
             Stop::Cut => tell(CUT, turn),
             _ if has_calls => {}
             Stop::Paused => self.own_words.push(GO_ON.to_owned()),
             Stop::Whole if !self.harness.words_are_done() => tell(NO_CALL, turn),
-            Stop::Whole if says_something || self.empty >= EMPTY_IS_DONE => turn.answer.done = true,
+            Stop::Whole if says_something || self.empty >= EMPTY_IS_DONE => {
+                turn.answer.done = true;
+                turn.given_up = !says_something;
+            }
             Stop::Whole => tell(EMPTY, turn),
         }
     }

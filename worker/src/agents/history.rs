@@ -5,18 +5,18 @@
 
 use std::sync::Arc;
 
+pub(crate) use longhaul_core::functions::LEFT_OUT;
 use serde_json::Value;
 
 use super::picture::Picture;
-
-/// What stands in the place of a screenshot that was left out.
-pub(crate) const LEFT_OUT: &str = "[an older screenshot was left out]";
 
 /// A conversation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     /// What the model has noted of what was said before the first exchange.
     pub(crate) summary: Option<String>,
+    /// What is asked for now, where it is no longer what was asked for at first.
+    pub(crate) goal: Option<String>,
     /// What was said, the oldest first.
     pub(crate) exchanges: Vec<Exchange>,
 }
@@ -102,7 +102,7 @@ mod tests {
 
     fn history(exchanges: usize) -> History {
         let exchange = Exchange { picture: Some("p".into()), ..Exchange::default() };
-        History { summary: None, exchanges: vec![exchange; exchanges] }
+        History { exchanges: vec![exchange; exchanges], ..History::default() }
     }
 
     fn kept(exchanges: usize, most: u32) -> usize {

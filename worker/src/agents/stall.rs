@@ -41,6 +41,13 @@ impl Stalls {
         Self { policy, last: None, screen, row: 0, notes: StallNotes { steps: 0, longest: 0 } }
     }
 
+    /// Counts anew from another screen; what was counted stays.
+    pub(crate) fn begin_again(&mut self, screen: Digest) {
+        self.last = None;
+        self.screen = screen;
+        self.row = 0;
+    }
+
     /// Counts a step: its actions, and the screen after it.
     pub(crate) fn step(&mut self, actions: &[Value], screen: Digest) -> Measure {
         let actions: Vec<Canonical> = actions
@@ -119,6 +126,15 @@ mod tests {
         assert_eq!(told, [false, false, true, false, true, false]);
         let (measures, _) = run(StallPolicy::Stop { after: 3 }, &steps);
         assert_eq!(measures.iter().position(|measure| *measure == Measure::Stop), Some(3));
+        // What repeats where something else is asked for is no stall.
+        let mut stalls = Stalls::new(StallPolicy::Stop { after: 2 }, digest("1"));
+        let mut press = || stalls.step(&[json!({"keyboard": {"keys": "a"}})], digest("1"));
+        press();
+        press();
+        stalls.begin_again(digest("1"));
+        let mut press = || stalls.step(&[json!({"keyboard": {"keys": "a"}})], digest("1"));
+        assert_eq!((press(), press()), (Measure::None, Measure::None));
+        assert_eq!(stalls.notes(), StallNotes { steps: 2, longest: 1 });
         // A policy that would stop at once is one that stops at the first.
         let (measures, _) = run(StallPolicy::Stop { after: 0 }, &steps);
         assert_eq!(measures[..2], [Measure::None, Measure::Stop]);

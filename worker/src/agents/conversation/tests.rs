@@ -45,6 +45,33 @@ fn answers_are_told_what_became_of_each_of_their_calls() {
 }
 
 #[test]
+fn what_is_asked_for_on_the_way_is_said_once_and_outlives_a_summary() {
+    for kind in Kind::ALL {
+        let mut rig = Rig::new(kind, "m", Value::Null);
+        // Empty answers of the goal before are none of the next one's.
+        for name in ["one", "two"] {
+            rig.step(&json!({"content": [], "output": [], "candidates": [], "choices": []}), name);
+        }
+        rig.conversation.ask_for("Sort the list.");
+        rig.see("third", None);
+        let said = |rig: &Rig| rig.body().to_string().matches("Sort the list.").count();
+        assert_eq!(said(&rig), 1, "{}", kind.name());
+        let turn = rig.step(&json!({"content": [], "output": [], "candidates": [], "choices": []}), "fourth");
+        assert!(!turn.answer.done && !turn.given_up, "{}", kind.name());
+        assert_eq!(said(&rig), 1);
+        rig.conversation.history.go_on_from("I opened it.".to_owned());
+        let body = rig.body().to_string();
+        let at = |text: &str| body.find(text).unwrap_or_else(|| panic!("{text} is not in {body}"));
+        assert!(at("Make the list.") < at("Sort the list.") && at("Sort the list.") < at("I opened it."));
+        // A refusal of the first answer to it is one of nothing else.
+        let refused = json!({"content": [], "stop_reason": "refusal", "output": [{"type": "message", "content": [
+            {"type": "refusal", "refusal": "no"}]}], "candidates": [{"finishReason": "SAFETY"}],
+            "choices": [{"message": {"refusal": "no"}, "finish_reason": "content_filter"}]});
+        assert!(rig.take(&refused).given_up, "{}", kind.name());
+    }
+}
+
+#[test]
 fn a_picture_is_as_large_as_the_agent_says_and_no_larger_than_the_screen() {
     let wish = |image| {
         let mut agent = agent(Kind::Tools, "m", Value::Null);

@@ -18,12 +18,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::PYTHON;
-use super::talk::{Left, Shown, Talk, Task};
+use super::talk::{Shown, Talk, Task};
 use crate::agents::caller::Caller;
 use crate::agents::conversation::Turn;
 use crate::agents::{AgentEnd, crashed};
 use crate::blobs::{BlobClient, BlobError, link_view};
-use crate::episode::blob_fault;
+use crate::episode::{Sight, blob_fault};
 use crate::guard::watch_memory;
 use crate::sandbox::{Driver, Sandbox, SandboxRequest, View};
 use crate::screen::Frame;
@@ -60,6 +60,9 @@ const OUTPUT_LIMIT: usize = 256 * 1024;
 /// How many screenshots stay in its sight.
 const SCREENS_KEPT: usize = 20;
 
+/// How often it is looked whether the gateway listens.
+const LISTEN_LOOK: Duration = Duration::from_millis(5);
+
 /// How often it is looked at what else may have ended it.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -82,6 +85,9 @@ pub(crate) struct Launch<'a> {
     /// The endpoints that it may call.
     pub(crate) endpoints: Vec<EndpointPlan>,
     pub(crate) task: Task,
+    /// The processors that it shares with its task's sandbox: those are what was reserved for the
+    /// attempt, and no more.
+    pub(crate) cpus: &'a [usize],
     /// Keeps its sandbox for whoever ends the attempt.
     pub(crate) keep: &'a Mutex<Option<Arc<dyn Sandbox>>>,
 }
@@ -130,6 +136,7 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
         views: folders.views(),
         accounts: Vec::new(),
         net: launch.agent.net,
+        gpus: None,
     };
     // Closed never: who waits here starts in turn, or is stopped.
     let starting = launch.starts.acquire().await.ok();
@@ -137,13 +144,16 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
     drop(starting);
     let sandbox = started.map_err(|error| crashed(format!("the agent's sandbox did not start: {error}")))?;
     *launch.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
+    sandbox.bind_cpus(launch.cpus);
 
     let mut tasks = JoinSet::new();
-    if let Some(account) = launch.account.clone().filter(|_| !launch.endpoints.is_empty()) {
+    let account = launch.account.clone().filter(|_| !launch.endpoints.is_empty());
+    let calls = account.is_some();
+    if let Some(account) = account {
         serve_gateway(&mut tasks, account, short, Arc::clone(&sandbox));
     }
     let trouble = watch_over(&mut tasks, Arc::clone(&sandbox), launch.agent.memory_mib);
-    let mut ended = run(&mut tasks, Arc::clone(&sandbox), command(&launch));
+    let mut ended = run(&mut tasks, Arc::clone(&sandbox), command(&launch, calls));
     let stream = tokio::select! {
         accepted = listener.accept() => accepted.map_err(|error| disk(&folders.talk, &error))?.0,
         () = until_ended(&mut ended) => return Err(ended_early(&ended)),
@@ -171,16 +181,10 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
 
 impl External {
     /// Shows it the screen, and waits for its answer.
-    pub(crate) async fn turn(
-        &mut self,
-        step: u32,
-        frame: &Frame,
-        outcomes: &[longhaul_core::step::ActionOutcome],
-        told: Option<&str>,
-        left: Left,
-    ) -> Result<Turn, AgentEnd> {
-        let path = self.show(step, frame)?;
-        let shown = Shown { step, path: &path, screen: frame.screenshot, outcomes, told, left };
+    pub(crate) async fn turn(&mut self, sight: Sight<'_>) -> Result<Turn, AgentEnd> {
+        let step = sight.step;
+        let path = self.show(step, sight.frame)?;
+        let shown = Shown { path: &path, sight };
         if let Err(fault) = self.talk.observe(shown).await {
             return Err(self.explained(fault).await.into());
         }
@@ -301,14 +305,20 @@ impl Watched<'_> {
     }
 }
 
-/// Serves the gateway's socket, and its port inside.
+/// Serves the gateway's socket, and its port inside. The port is there only once something listens
+/// behind it, and the program is started only once the port is there.
 fn serve_gateway(tasks: &mut JoinSet<()>, account: Arc<dyn Caller>, short: ShortFolder, sandbox: Arc<dyn Sandbox>) {
+    let short = Arc::new(short);
+    let folder = Arc::clone(&short);
     tasks.spawn(async move {
-        if let Err(error) = account.listen(&short.path(GATEWAY)).await {
+        if let Err(error) = account.listen(&folder.path(GATEWAY)).await {
             tracing::warn!(error = %crate::chain(&error), "an agent cannot reach the gateway");
         }
     });
     tasks.spawn(async move {
+        while UnixStream::connect(short.path(GATEWAY)).await.is_err() {
+            tokio::time::sleep(LISTEN_LOOK).await;
+        }
         let argv = [HELPER_PROGRAM, "forward", &PORT.to_string(), &format!("{TALK}/{GATEWAY}")].map(str::to_owned);
         // Root inside, since the socket is its owner's alone.
         let spec = CommandSpec {
@@ -369,8 +379,13 @@ fn ended_early(ended: &watch::Receiver<Option<Ended>>) -> Fault {
     }
 }
 
-fn command(launch: &Launch<'_>) -> CommandSpec {
-    let mut argv = [HELPER_PROGRAM, "attach", &format!("{TALK}/{STDIO}")].map(str::to_owned).to_vec();
+/// The program as the helper starts it: where it may call models, after their port is there.
+fn command(launch: &Launch<'_>, calls: bool) -> CommandSpec {
+    let mut argv = [HELPER_PROGRAM, "attach"].map(str::to_owned).to_vec();
+    if calls {
+        argv.extend(["--after".to_owned(), PORT.to_string()]);
+    }
+    argv.push(format!("{TALK}/{STDIO}"));
     argv.extend(launch.agent.command.iter().cloned());
     CommandSpec {
         argv,

@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, WriteHalf}
 use super::lines::{Line, Lines, MOST_LINE};
 use crate::agents::conversation::{MOST_ACTIONS, Turn};
 use crate::agents::crashed;
+use crate::episode::Sight;
 
 /// The version of the protocol.
 pub(crate) const PROTOCOL: u32 = 1;
@@ -63,14 +64,9 @@ pub(crate) struct Left {
 /// What the program is shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown<'a> {
-    /// The number of the observation, from 0.
-    pub(crate) step: u32,
     /// Where the picture is, as the program sees it.
     pub(crate) path: &'a str,
-    pub(crate) screen: Screenshot,
-    pub(crate) outcomes: &'a [ActionOutcome],
-    pub(crate) told: Option<&'a str>,
-    pub(crate) left: Left,
+    pub(crate) sight: Sight<'a>,
 }
 
 /// A program that is spoken to.
@@ -110,8 +106,9 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
     ///
     /// As [`Self::reset`].
     pub(crate) async fn observe(&mut self, shown: Shown<'_>) -> Result<(), Fault> {
-        let outcomes: Vec<Value> = shown
-            .outcomes
+        let Sight { step, frame, outcomes, told, left, round, goal } = shown.sight;
+        let Screenshot { width, height, .. } = frame.screenshot;
+        let outcomes: Vec<Value> = outcomes
             .iter()
             .map(|outcome| match outcome {
                 ActionOutcome::Done => json!("done"),
@@ -120,11 +117,13 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
             .collect();
         self.say(&json!({
             "type": "observe",
-            "step": shown.step,
-            "screen": {"path": shown.path, "width": shown.screen.width, "height": shown.screen.height},
+            "step": step,
+            "screen": {"path": shown.path, "width": width, "height": height},
             "outcomes": outcomes,
-            "told": shown.told,
-            "left": shown.left,
+            "told": told,
+            "left": left,
+            "round": round,
+            "goal": goal,
         }))
         .await
     }
@@ -160,7 +159,7 @@ impl<S: AsyncRead + AsyncWrite> Talk<S> {
                 Line::Whole(line) => read(&line, step),
             };
             match said {
-                Ok(answer) => return Ok(Turn { answer, unreadable }),
+                Ok(answer) => return Ok(Turn { answer, unreadable, given_up: false }),
                 Err(error) => {
                     self.say(&json!({"type": "error", "message": error})).await?;
                     unreadable.push(error);

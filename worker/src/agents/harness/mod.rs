@@ -58,6 +58,9 @@ pub(crate) const SUMMARIZE: &str = "The conversation has become long and will go
 /// What comes before a summary, where the conversation goes on from it.
 const FROM_NOTES: &str = "Your own notes of what was done so far:";
 
+/// What comes before what is asked for now.
+const GOAL: &str = "What came first of that is over. You are asked for this now:";
+
 /// What is said before the task to models that like to have things confirmed.
 const UNATTENDED: &str = "You operate a Linux desktop to do a task. After each of your turns you see the screen as it \
      is then. Go on until the task is done and check the result on the screen; then answer in words, without a call. \
@@ -192,7 +195,11 @@ impl Setting {
     fn opening(&self, history: &History) -> String {
         match &history.summary {
             None => self.task.clone(),
-            Some(summary) => format!("{}\n\n{FROM_NOTES}\n\n{summary}", self.task),
+            Some(summary) => {
+                // What was asked for on the way is gone with what was said.
+                let goal = history.goal.iter().map(|goal| format!("\n\n{GOAL}\n\n{goal}"));
+                format!("{}{}\n\n{FROM_NOTES}\n\n{summary}", self.task, goal.collect::<String>())
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! server has no parser or the model was trained so. Coordinates are pixels of the picture or
 //! thousandths of the screen, as the model was trained; by its name, if the options say nothing.
 
+use longhaul_core::functions;
 use longhaul_gateway::Surface;
 use serde_json::{Map, Value, json};
 
@@ -15,13 +16,6 @@ use crate::agents::history::{Exchange, History, LEFT_OUT};
 use crate::agents::options::{Calls, Coordinates};
 use crate::agents::picture::PNG;
 use crate::agents::place::Grid;
-
-const OWN_WORDS: &str = "You operate a Linux desktop to do a task. With each of your answers call one function, or \
-     several that need no look at the screen in between; after it you see the screen as it is then. Go on until the \
-     task is done and check the result on the screen; then call `done`. Nobody answers questions.";
-
-const IN_TEXT: &str = "Write each call as a JSON object between <tool_call> and </tool_call>: \
-     {\"name\": ..., \"arguments\": {...}}. The functions are:";
 
 /// Models whose coordinates are thousandths of the screen.
 const IN_THOUSANDTHS: [&str; 4] = ["qwen3", "qwen-3", "kimi", "glm-4"];
@@ -49,7 +43,8 @@ impl Tools {
             Coordinates::Pixels => Grid::of_image(setting.image, setting.screen),
             Coordinates::Thousandths => Grid::thousandths(setting.screen),
         };
-        let functions = functions(&grid);
+        let (columns, rows) = grid.size();
+        let functions = functions::declared(columns, rows);
         Self { setting, grid, functions }
     }
 
@@ -186,10 +181,9 @@ impl Harness for Tools {
     }
 
     fn body(&self, history: &History, ask: Ask) -> Value {
-        let mut system = self.setting.system(OWN_WORDS);
+        let mut system = self.setting.system(functions::OWN_WORDS);
         if self.in_text() {
-            let lines: Vec<String> = self.functions.iter().map(Value::to_string).collect();
-            system = format!("{system}\n\n{IN_TEXT}\n{}", lines.join("\n"));
+            system = functions::in_text(&system, &self.functions);
         }
         let mut messages = vec![json!({"role": "system", "content": system})];
         let last = history.exchanges.len().saturating_sub(1);
@@ -307,70 +301,6 @@ fn arguments(value: Option<&Value>) -> (Result<Map<String, Value>, String>, Stri
 /// Clicks of the wheel, of a number that models mean as pixels or as clicks.
 fn wheel(amount: f64) -> i64 {
     if amount.abs() <= CLICKS_AT_MOST { gesture::whole(amount) } else { gesture::clicks_of_pixels(amount) }
-}
-
-fn functions(grid: &Grid) -> Vec<Value> {
-    let (columns, rows) = grid.size();
-    let x = json!({"type": "number", "description": format!("From the left edge, 0 to {columns}.")});
-    let y = json!({"type": "number", "description": format!("From the upper edge, 0 to {rows}.")});
-    let keys = json!({"type": "array", "items": {"type": "string"}});
-    let function = |name: &str, description: &str, properties: Value, required: &[&str]| {
-        json!({
-            "name": name,
-            "description": description,
-            "parameters": {"type": "object", "properties": properties, "required": required},
-        })
-    };
-    vec![
-        function(
-            "click",
-            "Clicks at a place.",
-            json!({
-                "x": x, "y": y,
-                "button": {"type": "string", "enum": ["left", "middle", "right"]},
-                "count": {"type": "integer", "enum": [1, 2, 3], "description": "2 is a double click."},
-                "modifiers": keys,
-            }),
-            &["x", "y"],
-        ),
-        function("move", "Moves the pointer to a place.", json!({"x": x, "y": y}), &["x", "y"]),
-        function(
-            "drag",
-            "Drags from one place to another with the left button.",
-            json!({"x": x, "y": y, "to_x": x, "to_y": y}),
-            &["x", "y", "to_x", "to_y"],
-        ),
-        function(
-            "scroll",
-            "Turns the wheel at a place.",
-            json!({
-                "x": x, "y": y,
-                "direction": {"type": "string", "enum": ["up", "down", "left", "right"]},
-                "clicks": {"type": "integer", "description": "Clicks of the wheel."},
-            }),
-            &["x", "y", "direction", "clicks"],
-        ),
-        function(
-            "type",
-            "Types text where the focus is.",
-            json!({"text": {"type": "string"}, "press_enter": {"type": "boolean"}}),
-            &["text"],
-        ),
-        function(
-            "key",
-            "Presses keys together, such as [\"ctrl\", \"s\"] or [\"Return\"].",
-            json!({"keys": keys}),
-            &["keys"],
-        ),
-        function("wait", "Waits.", json!({"seconds": {"type": "number"}}), &["seconds"]),
-        function("screenshot", "Only looks at the screen again.", json!({}), &[]),
-        function(
-            "done",
-            "Says that the task is done, or that it cannot be done.",
-            json!({"text": {"type": "string", "description": "What was done."}}),
-            &[],
-        ),
-    ]
 }
 
 pub(super) fn text_part(text: &str) -> Value {

@@ -45,6 +45,10 @@ class Observation:
         self.told = message.get("told")
         #: Steps and seconds that are left.
         self.left = message.get("left", {})
+        #: The round that this is in, from 1, if the task has rounds; else None. `done` ends a round.
+        self.round = message.get("round")
+        #: What the agent is asked for from now on, where a further round begins; else None.
+        self.goal = message.get("goal")
 
     def png(self):
         """The bytes of the screenshot."""

@@ -45,9 +45,10 @@ class GymAgent(Agent):
         )
 
     def act(self, observation):
-        if observation.told:
-            # Its own interface has no words for it but the task.
-            self._tell(observation.told)
+        for words in (observation.goal, observation.told):
+            if words:
+                # Its own interface has no words for it but the task.
+                self._tell(words)
         shown = {"screen": {"path": observation.path, "resolution": [observation.width, observation.height]}}
         groups = self.agent.step(shown, self._outputs(observation)) or []
         self.groups = [(group.get("tool_id"), list(group.get("actions") or [])) for group in groups]

@@ -76,6 +76,9 @@ async fn a_program_with_the_python_helper_sees_acts_and_is_done() {
     let log = logs.iter().find(|(name, _)| name == "agent").expect("its standard error is kept").1;
     let log = String::from_utf8(scene.coordinator.desk.blobs.lock().unwrap()[&log].clone()).unwrap();
     assert!(log.contains("this is no message") && log.contains("ended by agent"), "{log}");
+    // It has the processors of its attempt, and no others.
+    let bound = scene.world.bound.lock().unwrap().clone();
+    assert!(bound.len() == 2 && bound[0] == bound[1] && !bound[0].is_empty(), "{bound:?}");
     // Its sandbox has no network, and sees nothing of the task or the env.
     let requests = scene.world.requests.lock().unwrap();
     let request = requests.iter().find(|request| request.id.ends_with("-agent")).unwrap();

@@ -191,3 +191,17 @@ async fn a_verifier_that_asks_a_model_has_its_answer_on_the_judges_money() {
     assert_eq!(*fault, Some(FaultClass::Judge));
     assert!(reason.contains("the answer is empty"), "{reason}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_judge_without_an_endpoint_is_named_and_not_denied() {
+    let scene = Scene::start();
+    let change = |task: &mut longhaul_core::plan::TaskPlan| task.scoring = by_checklist();
+    let came = scene
+        .run_task(AgentPlan::Idle, Vec::new(), change, |episode| {
+            episode.judge = Some(judge());
+            episode.gateway = None;
+        })
+        .await;
+    let AttemptEnd::Unverified { reason, .. } = &came.end else { panic!("{:?}", came.end) };
+    assert!(reason.contains("the judge m cannot be asked: the episode's plan names no endpoints"), "{reason}");
+}

@@ -4,4 +4,5 @@
 mod external;
 mod judging;
 mod models;
+mod rounds;
 mod scene;

@@ -27,11 +27,11 @@ fn model(harness: Harness) -> ModelAgent {
     }
 }
 
-fn plan(harness: Harness) -> AgentPlan {
+pub(super) fn plan(harness: Harness) -> AgentPlan {
     AgentPlan::Model(Box::new(model(harness)))
 }
 
-const fn protocol(harness: Harness) -> Protocol {
+pub(super) const fn protocol(harness: Harness) -> Protocol {
     match harness {
         Harness::AnthropicComputer => Protocol::Anthropic,
         Harness::GeminiComputer => Protocol::Gemini,
@@ -40,7 +40,7 @@ const fn protocol(harness: Harness) -> Protocol {
 }
 
 /// A response in which the model types, and says something.
-fn types(harness: Harness, text: &str) -> Value {
+pub(super) fn types(harness: Harness, text: &str) -> Value {
     match harness {
         Harness::AnthropicComputer => json!({
             "id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "tool_use",
@@ -71,7 +71,7 @@ fn types(harness: Harness, text: &str) -> Value {
 }
 
 /// A response in which it says that it is done.
-fn done(harness: Harness) -> Value {
+pub(super) fn done(harness: Harness) -> Value {
     let mut response = types(harness, "");
     match harness {
         Harness::AnthropicComputer => {

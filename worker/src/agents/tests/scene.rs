@@ -178,7 +178,15 @@ impl Scene {
         let desk = &coordinator.desk;
         let (steps, calls) = (desk.records.lock().unwrap().len(), desk.calls.lock().unwrap().len());
         let plan = plan.as_bytes().to_vec().into();
-        coordinator.say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, uncapped: true })).await;
+        coordinator
+            .say(Down::Lease(v1::Lease {
+                attempt: Some(lease.into()),
+                plan,
+                uncapped: true,
+                resumes: false,
+                verifies: String::new(),
+            }))
+            .await;
         let ended = |desk: &crate::testing::coordinator::Desk| {
             desk.ends.lock().unwrap().iter().position(|(seen, ..)| *seen == lease)
         };

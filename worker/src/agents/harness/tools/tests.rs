@@ -1,6 +1,8 @@
 //! Chat completions as OpenAI documents them, as Qwen and Kimi answer, and as nobody should.
 
+use longhaul_core::action;
 use longhaul_core::agent::Harness as Kind;
+use longhaul_core::functions;
 use longhaul_core::step::ActionOutcome;
 use serde_json::{Value, json};
 
@@ -173,4 +175,33 @@ fn the_limit_of_output_is_named_as_the_parameters_name_it() {
     assert_eq!(plain().body()["max_tokens"], 1000);
     let body = rig("o5", json!({"max_completion_tokens": 500})).body();
     assert_eq!((body.get("max_tokens"), body["max_completion_tokens"].clone()), (None, json!(500)));
+}
+
+#[test]
+fn actions_written_as_calls_for_training_are_read_back_as_the_same_actions() {
+    let [near, far] = [[96, 54], [960, 540]];
+    let held = |down: bool| json!({"keyboard": {if down { "keys_down" } else { "keys_up" }: ["ctrl", "shift"]}});
+    for actions in [
+        json!([{"mouse": {"left_click": far}}]),
+        json!([{"mouse": {"double_click": near}}, {"mouse": {"triple_click": far}}]),
+        json!([{"mouse": {"right_click": near}}, {"mouse": {"middle_click": far}}]),
+        json!([held(true), {"mouse": {"left_click": far}}, held(false)]),
+        json!([{"mouse": {"move": near}}, {"mouse": {"left_click_drag": [near, far]}}]),
+        json!([{"mouse": {"move": far}}, {"mouse": {"scroll": -4}}]),
+        json!([{"mouse": {"scroll": 3}}]),
+        json!([{"keyboard": {"text": "<tool_call>{\"a\": 1}</tool_call></think>\n\u{1b}"}}, {"keyboard": {"keys": ["Return"]}}]),
+        json!([{"action": "wait", "time": 2.5}, {"action": "screenshot"}]),
+    ] {
+        let inputs = |actions: &Value| -> Vec<action::Input> {
+            actions.as_array().unwrap().iter().flat_map(|action| action::parse(action).unwrap()).collect()
+        };
+        let grid = functions::Grid::thousandths(1920, 1080);
+        let calls = functions::calls(&inputs(&actions), &mut None, &grid).unwrap();
+        let text: Vec<String> = calls.iter().map(functions::FunctionCall::as_text).collect();
+        let mut rig = rig("some-model", json!({"loop": {"coordinates": "thousandths", "calls": "text"}}));
+        let turn = rig.take(&said(&format!("I go on.\n{}", text.join("\n"))));
+        assert_eq!(turn.unreadable, Vec::<String>::new(), "{actions}");
+        assert_eq!(inputs(&Value::Array(turn.answer.actions)), inputs(&actions), "{text:?}");
+        assert_eq!(turn.answer.text.as_deref(), Some("I go on."));
+    }
 }
