@@ -49,6 +49,8 @@ pub enum Command {
     Report(crate::commands::report::ReportArgs),
     /// Write trajectories as files.
     Export(crate::commands::export::ExportArgs),
+    /// Read results of Gym-Anything's own runners into a store, to compare runs with them.
+    Import(crate::commands::import::ImportArgs),
     /// Judge the stored trajectories of a run again, with another judge or checklist.
     Rejudge(Box<crate::commands::rejudge::RejudgeArgs>),
     /// Show what a run may spend and has spent, or raise its budgets.
@@ -57,11 +59,13 @@ pub enum Command {
     Secrets(crate::commands::secrets::SecretsArgs),
     /// Stop a run: what is live is ended, what waits is settled as cancelled.
     Cancel(CancelArgs),
+    /// Go on with a run, whatever had stopped it.
+    Resume(Box<ResumeArgs>),
     /// List, build, check, remove and explain layers.
     Layers(LayersArgs),
     /// Make the image that envs stand on, and say where it is.
     Base(crate::commands::base::BaseArgs),
-    /// Check a store, or copy it.
+    /// Check a store, copy it, or merge others into it.
     Store(StoreArgs),
     /// Print what models cost, as runs are priced.
     Prices(PricesArgs),
@@ -217,6 +221,40 @@ pub struct CancelArgs {
     pub source: SourceArgs,
 }
 
+/// `longhaul resume`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  longhaul resume latest --store results
+  longhaul resume 0abc --store results --only faulted,not-started
+  longhaul resume latest --coordinator access.json --detach
+
+What is not settled is brought to its end, and so is what was cancelled. Verdicts that are in stay,
+and attempts that were made count in costs and time. Episodes that were cut off go on where they
+were (docs/resuming.md). `--only unverified` verifies again alone: what was recorded is gone through
+once more, and no model is asked.")]
+pub struct ResumeArgs {
+    /// The run: its id, the unambiguous start or end of it, or `latest`.
+    #[arg(value_name = "RUN", default_value = "latest")]
+    pub run: String,
+    /// Of what is settled, which is done again: `cancelled` (if nobody says), `faulted`,
+    /// `unverified`, `not-started`; more with commas between.
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = crate::commands::resume::kind)]
+    pub only: Vec<longhaul_core::outcome::SettlementKind>,
+    /// How the result is written.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
+    /// Ends with code 7 if episodes of the run are faulted.
+    #[arg(long)]
+    pub fail_on_fault: bool,
+    /// Where.
+    #[command(flatten)]
+    pub venue: VenueArgs,
+    /// Orders it and ends, in place of following it.
+    #[arg(long, requires = "coordinator", help_heading = "Where")]
+    pub detach: bool,
+}
+
 /// `longhaul layers`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -349,8 +387,9 @@ Examples:
   longhaul store verify results
   longhaul store verify results --format json
   longhaul store backup results /backup/results-monday
+  longhaul store merge cluster-a cluster-b results
 
-Both need the store for themselves: while a coordinator has it open they refuse, and say which
+All need the store for themselves: while a coordinator has it open they refuse, and say which
 process that is. Stop it first (TERM; `longhaul serve` and `run` end in order): workers go on
 meanwhile, and deliver what they recorded when it is back. A check reads everything and changes
 nothing; what it finds ends it with code 5. A copy is a store of its own: `--store COPY` works on it.")]
@@ -380,6 +419,29 @@ pub enum StoreCommand {
         /// The folder of the copy, which is not there yet.
         #[arg(value_name = "DEST")]
         copy: PathBuf,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Copy the runs of stores that are over into another one, with all that they name.
+    #[command(after_help = "\
+Examples:
+  longhaul store merge cluster-a cluster-b results
+  longhaul store merge cluster-a results --run 0abc
+
+A run is there whole or not at all, under its own id; one that is there already and the same is left
+as it is, and another one of the same id is refused. After a merge that was cut short, the same
+command goes on. Nobody may have any of the stores open.")]
+    Merge {
+        /// The folders of the stores that runs come from.
+        #[arg(value_name = "FROM", required = true, num_args = 1..)]
+        from: Vec<PathBuf>,
+        /// The folder of the store that they go to; made if it is not there.
+        #[arg(value_name = "INTO", required = true)]
+        into: PathBuf,
+        /// Only this run, by its whole id. May be repeated.
+        #[arg(long = "run", value_name = "RUN")]
+        runs: Vec<longhaul_core::ids::RunId>,
         /// The form of the answer.
         #[arg(long, value_enum, default_value_t)]
         format: Format,

@@ -31,6 +31,13 @@ pub struct Client {
     pub blobs: BlobServiceClient<Connection>,
 }
 
+/// The access file of the coordinator that has a store open: on this machine, or else in an
+/// allocation of its own.
+#[must_use]
+pub(crate) fn access_of(store: &Path) -> PathBuf {
+    if generations::is_served(store) { remote_access(store) } else { local_access(store) }
+}
+
 /// Where results are read.
 #[derive(Debug)]
 pub enum Source {
@@ -205,19 +212,20 @@ impl Source {
         }
     }
 
-    /// The steps of an attempt, in order.
+    /// The steps of the trajectory that ends with an attempt's, in order; or its own alone.
     ///
     /// # Errors
     ///
     /// They cannot be read.
-    pub async fn steps(&self, attempt: AttemptId) -> Result<Vec<v1::StepRow>, CliError> {
+    pub async fn steps(&self, attempt: AttemptId, own: bool) -> Result<Vec<v1::StepRow>, CliError> {
         match self {
             Self::Live(client) => {
-                let request = v1::ListStepsRequest { attempt_id: attempt.to_string() };
+                let request = v1::ListStepsRequest { attempt_id: attempt.to_string(), own };
                 let what = "list the steps";
                 let stream = client.control.clone().list_steps(request).await.map_err(client.refused(what))?;
                 stream.into_inner().collect::<Result<_, _>>().await.map_err(client.refused(what))
             }
+            Self::Stored(reader) if own => Ok(view::own_steps(reader, attempt).collect::<Result<_, _>>()?),
             Self::Stored(reader) => Ok(view::steps(reader, attempt).collect::<Result<_, _>>()?),
         }
     }

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
+use longhaul_core::imported::{Form, ImportedEpisode};
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Timestamp;
 use longhaul_node::error::NodeError;
 use longhaul_proto::{convert, v1};
 use longhaul_report::{EpisodeView, RunView, Trajectories};
-use longhaul_store::AttemptRecord;
+use longhaul_store::{AttemptRecord, Line};
 use tokio::runtime::Handle;
 
 use crate::client::Source;
@@ -34,8 +35,21 @@ pub async fn blocking<R: Send + 'static>(
     source: Source,
     act: impl FnOnce(&Reading) -> R + Send + 'static,
 ) -> Result<R, CliError> {
-    let reading = Reading { source, handle: Handle::current() };
-    let done = tokio::task::spawn_blocking(move || act(&reading)).await;
+    blocking_all(vec![source], move |all| act(&all[0])).await
+}
+
+/// The same with several.
+///
+/// # Errors
+///
+/// What is done panics.
+pub async fn blocking_all<R: Send + 'static>(
+    sources: Vec<Source>,
+    act: impl FnOnce(&[Reading]) -> R + Send + 'static,
+) -> Result<R, CliError> {
+    let handle = Handle::current();
+    let all: Vec<Reading> = sources.into_iter().map(|source| Reading { source, handle: handle.clone() }).collect();
+    let done = tokio::task::spawn_blocking(move || act(&all)).await;
     Ok(done.map_err(|error| NodeError::Machine(Box::new(error)))?)
 }
 
@@ -69,6 +83,21 @@ impl Trajectories for Reading {
             .collect()
     }
 
+    fn episode_ids(&self, run: RunId) -> Result<Vec<EpisodeId>, CliError> {
+        if let Source::Stored(reader) = &self.source {
+            return Ok(Trajectories::episode_ids(reader, run)?);
+        }
+        let rows = self.handle.block_on(self.source.episodes(run))?;
+        rows.iter().map(|row| convert::parsed("episode_id", &row.episode_id).map_err(CliError::Answer)).collect()
+    }
+
+    fn episode(&self, id: EpisodeId) -> Result<Option<EpisodeView>, CliError> {
+        match &self.source {
+            Source::Stored(reader) => Ok(Trajectories::episode(reader, id)?),
+            Source::Live(_) => view(id, &self.handle.block_on(self.source.episode(id))?).map(Some),
+        }
+    }
+
     fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
         self.handle.block_on(steps(&self.source, attempt))
     }
@@ -82,17 +111,40 @@ impl Trajectories for Reading {
     }
 }
 
-/// The steps of an attempt, in order.
+/// The steps of the trajectory that ends with an attempt's, in order.
 ///
 /// # Errors
 ///
 /// They cannot be read, or one cannot be understood.
 pub async fn steps(source: &Source, attempt: AttemptId) -> Result<Vec<StepRecord>, CliError> {
-    let rows = source.steps(attempt).await?;
-    rows.iter()
-        .map(|row| serde_json::from_slice(&row.record_json))
-        .collect::<Result<_, _>>()
-        .map_err(|source| CliError::Record { what: format!("a step of attempt {attempt}"), source })
+    Ok(taken(source, attempt, false).await?.into_iter().map(|(_, step)| step).collect())
+}
+
+/// The same, each with the attempt that took it; or that attempt's own alone.
+///
+/// # Errors
+///
+/// They cannot be read, or one cannot be understood.
+pub async fn taken(source: &Source, attempt: AttemptId, own: bool) -> Result<Vec<(AttemptId, StepRecord)>, CliError> {
+    let unreadable = |source| CliError::Record { what: format!("a step of attempt {attempt}"), source };
+    let step = |row: &v1::StepRow| {
+        let by = convert::parsed("attempt", &row.attempt).map_err(CliError::Answer)?;
+        Ok((by, serde_json::from_slice(&row.record_json).map_err(unreadable)?))
+    };
+    source.steps(attempt, own).await?.iter().map(step).collect()
+}
+
+/// The form of the results that a run was imported from, if it was: its episodes say so.
+///
+/// # Errors
+///
+/// The first of them cannot be read.
+pub async fn imported(source: &Source, first: Option<&v1::EpisodeRow>) -> Result<Option<Form>, CliError> {
+    let Some(row) = first else { return Ok(None) };
+    let plan = convert::digest("plan", &row.plan).map_err(CliError::Answer)?;
+    let bytes = source.blob(&plan).await?;
+    let imported = bytes.and_then(|bytes| serde_json::from_slice::<ImportedEpisode>(&bytes).ok());
+    Ok(imported.map(|imported| imported.imported))
 }
 
 /// The model calls of an attempt, in order, and which of them came too late.
@@ -120,6 +172,21 @@ pub fn attempts(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<Vec<At
         .map_err(|source| CliError::Record { what: format!("an attempt of episode {id}"), source })
 }
 
+/// What attempts of an episode keep of those before them.
+///
+/// # Errors
+///
+/// One cannot be understood.
+pub fn lines(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<BTreeMap<AttemptId, Line>, CliError> {
+    let line = |row: &v1::LineRow| {
+        let attempt = convert::parsed("attempt", &row.attempt).map_err(CliError::Answer)?;
+        let what = || format!("what attempt {attempt} of episode {id} keeps");
+        let line = serde_json::from_slice(&row.line_json);
+        Ok((attempt, line.map_err(|source| CliError::Record { what: what(), source })?))
+    };
+    answer.lines.iter().map(line).collect()
+}
+
 /// An episode as a coordinator or a store shows it.
 ///
 /// # Errors
@@ -133,6 +200,7 @@ pub fn view(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<EpisodeVie
         let blob = convert::digest("blob", &log.blob).map_err(CliError::Answer)?;
         logs.entry(attempt).or_default().insert(log.name.clone(), blob);
     }
+    let lines = lines(id, answer)?;
     let attempt = (!row.attempt.is_empty())
         .then(|| convert::parsed("attempt", &row.attempt))
         .transpose()
@@ -148,5 +216,6 @@ pub fn view(id: EpisodeId, answer: &v1::GetEpisodeResponse) -> Result<EpisodeVie
         attempt,
         attempts: attempts(id, answer)?,
         logs,
+        lines,
     })
 }

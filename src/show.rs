@@ -1,5 +1,6 @@
 //! Runs and episodes as tables and as JSON: what `run`, `status`, `show` and `watch` share.
 
+use longhaul_core::judge::VerdictParts;
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{Settlement, Verdict};
 use longhaul_core::time::Millis;
@@ -217,7 +218,7 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
         cells.extend([
             (row.state.clone(), tone(&row.state)),
             (score, Tone::Plain),
-            (row.steps.to_string(), Tone::Plain),
+            (steps(row.steps, settlement.as_ref().and_then(parts)).to_string(), Tone::Plain),
         ]);
         if any_spent {
             cells.push((cents(Money::from_nanos(row.spent_nanos)), Tone::Plain));
@@ -234,21 +235,37 @@ pub fn episodes_table(rows: &[v1::EpisodeRow], colours: bool) -> Result<String, 
     Ok(text)
 }
 
+/// What a settlement was made of.
+fn parts(settlement: &Settlement) -> Option<&VerdictParts> {
+    match settlement {
+        Settlement::Verdict(Verdict { parts, .. }) | Settlement::Unverified { parts, .. } => parts.as_deref(),
+        Settlement::Cancelled | Settlement::Faulted(_) | Settlement::NotStarted { .. } => None,
+    }
+}
+
+/// The agent's steps of so many records after the first: what opens a further round is none.
+#[must_use]
+pub fn steps(records: u32, parts: Option<&VerdictParts>) -> u32 {
+    let rounds = parts.map(|parts| parts.rounds.as_slice()).unwrap_or_default();
+    if rounds.is_empty() { records } else { rounds.iter().map(|round| round.steps).sum() }
+}
+
 /// An episode for programs.
 ///
 /// # Errors
 ///
 /// Its settlement cannot be understood.
 pub fn episode_json(row: &v1::EpisodeRow) -> Result<Value, CliError> {
+    let settlement = settlement(row)?;
     Ok(json!({
         "episode": row.episode_id,
         "task": row.task,
         "agent": row.agent,
         "sample": row.sample,
         "state": row.state,
-        "settlement": settlement(row)?,
+        "settlement": settlement,
         "attempts": row.attempts,
-        "steps": row.steps,
+        "steps": steps(row.steps, settlement.as_ref().and_then(parts)),
         "spent_dollars": dollars(Money::from_nanos(row.spent_nanos)),
         "settled_at": instant(row.settled_at_millis),
         "waiting": Some(&row.waiting).filter(|reason| !reason.is_empty()),
@@ -308,7 +325,7 @@ pub fn layer_json(row: &v1::LayerRow) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::judge::{ProgramPart, Scorer, VerdictParts};
+    use longhaul_core::judge::{ProgramPart, Scorer};
     use longhaul_core::outcome::EndedBy;
 
     use super::*;
@@ -346,7 +363,7 @@ mod tests {
         assert!(lines[2].contains("queued"), "{text}");
         // A program without a verdict agrees with nobody, and disagrees with nobody.
         let program = Some(ProgramPart::Unverified { reason: "a stub".to_owned() });
-        let parts = VerdictParts { decided_by: Scorer::Checklist, program, checklist: None };
+        let parts = VerdictParts { decided_by: Scorer::Checklist, program, checklist: None, rounds: Vec::new() };
         let verdict = Verdict { parts: Some(Box::new(parts)), ..verdict };
         let text = episodes_table(&[row(0, Some(Settlement::Verdict(verdict)))], false).expect("a table");
         assert!(!text.contains("agree"), "{text}");

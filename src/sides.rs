@@ -1,4 +1,5 @@
-//! What is compared or reported: runs, and agents of runs, as the command line names them.
+//! What is compared or reported: runs, and agents of runs, as the command line names them; settled as
+//! they are, or as another judge sees them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,17 +12,18 @@ use longhaul_report::{MeasureError, MeasuredRun, Side, measured};
 
 use crate::cli::SourceArgs;
 use crate::client::Source;
+use crate::commands::rejudge;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::reading;
 use crate::settings::Settings;
 
-/// A run, or one agent of it: `[STORE#]RUN[:AGENT]`.
+/// A run, or one agent of it: `[STORE#]RUN[:AGENT]`. The folder of a rejudgement stands for its run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// The store's folder or a coordinator's access file, if not the command's own.
     pub place: Option<PathBuf>,
-    /// The run: its id, the unambiguous start or end of it, or `latest`.
+    /// The run: its id, the unambiguous start or end of it, or `latest`; or the folder of a rejudgement.
     pub run: String,
     /// The agent; all of the run if absent.
     pub agent: Option<String>,
@@ -68,23 +70,35 @@ impl Sides {
     ///
     /// A run or an agent is not there, cannot be read, or is named twice.
     pub async fn read(named: &[Named], source: &SourceArgs, settings: &Settings) -> Result<Self, CliError> {
-        let mut found: Vec<(MeasuredRun, Option<String>)> = Vec::new();
+        let mut found: Vec<Meant> = Vec::new();
+        let mut whole: BTreeMap<RunId, MeasuredRun> = BTreeMap::new();
         let mut sources = BTreeMap::new();
         for one in named {
-            let place = one.place.as_ref().map_or_else(|| source.clone(), |place| source_of(place.clone()));
+            let place = place(one, source);
             let opened = Source::open(&place, settings).await?;
-            let summary = opened.run(&one.run).await?;
+            let judged = match rejudge::folder_of(&one.run) {
+                Some(folder) => Some(rejudge::verdicts_of(&folder)?),
+                None => None,
+            };
+            let given = judged.as_ref().map_or_else(|| one.run.clone(), |judged| judged.run.to_string());
+            let summary = opened.run(&given).await?;
             let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
             sources.insert(run, place);
-            let run = match found.iter().find(|(known, _)| known.run.id == run) {
-                Some((known, _)) => known.clone(),
+            let read = match whole.get(&run) {
+                Some(known) => known.clone(),
                 None => {
                     let label = run.to_string();
                     let read = move |source: &reading::Reading| measured(source, run, &label);
-                    reading::blocking(opened, read).await?.map_err(CliError::Measure)?
+                    let read = reading::blocking(opened, read).await?.map_err(CliError::Measure)?;
+                    whole.insert(run, read.clone());
+                    read
                 }
             };
-            found.push((run, one.agent.clone()));
+            let run = match &judged {
+                Some(judged) => read.rejudged(judged),
+                None => read,
+            };
+            found.push(Meant { run, agent: one.agent.clone(), rejudged: judged.map(|judged| judged.name) });
         }
         Ok(Self { sides: split(found)?, sources })
     }
@@ -111,6 +125,21 @@ pub fn exit(error: &MeasureError) -> Exit {
     }
 }
 
+/// Where what is named is read: the command's own place, if it names none.
+#[must_use]
+pub fn place(named: &Named, own: &SourceArgs) -> SourceArgs {
+    named.place.as_ref().map_or_else(|| own.clone(), |place| source_of(place.clone()))
+}
+
+/// A run as it is meant.
+struct Meant {
+    run: MeasuredRun,
+    /// The agent; all if absent.
+    agent: Option<String>,
+    /// Whose verdicts, if not those that it was settled with.
+    rejudged: Option<String>,
+}
+
 /// A folder is a store, a file names a coordinator.
 fn source_of(place: PathBuf) -> SourceArgs {
     if place.is_file() {
@@ -121,9 +150,9 @@ fn source_of(place: PathBuf) -> SourceArgs {
 }
 
 /// One side for each agent, each named so that no other is called the same.
-fn split(runs: Vec<(MeasuredRun, Option<String>)>) -> Result<Vec<Side>, CliError> {
+fn split(runs: Vec<Meant>) -> Result<Vec<Side>, CliError> {
     let mut sides: Vec<Side> = Vec::new();
-    for (run, wanted) in runs {
+    for Meant { run, agent: wanted, rejudged } in runs {
         let id = run.run.id;
         if run.episodes.is_empty() {
             // Its record may outlive its episodes.
@@ -143,18 +172,19 @@ fn split(runs: Vec<(MeasuredRun, Option<String>)>) -> Result<Vec<Side>, CliError
             return Err(CliError::NoSuchPart { whole: format!("run {id}"), part: format!("agent `{wanted}`"), have });
         }
         for agent in agents.iter().filter(|agent| wanted.as_deref().is_none_or(|wanted| wanted == **agent)) {
-            if sides.iter().any(|side| side.run.id == id && side.agent == *agent) {
+            if sides.iter().any(|side| side.run.id == id && side.agent == *agent && side.rejudged == rejudged) {
                 return Err(CliError::Usage(format!("agent `{agent}` of run {id} is named twice")));
             }
             let episodes = run.episodes.iter().filter(|episode| episode.row.agent == **agent).cloned().collect();
             let agent = (*agent).to_owned();
-            sides.push(Side { label: agent.clone(), agent, run: run.run.clone(), episodes });
+            let label = rejudged.as_ref().map_or_else(|| agent.clone(), |by| format!("{agent} ({by})"));
+            sides.push(Side { label, agent, run: run.run.clone(), episodes, rejudged: rejudged.clone() });
         }
     }
-    let agents: Vec<String> = sides.iter().map(|side| side.agent.clone()).collect();
+    let labels: Vec<String> = sides.iter().map(|side| side.label.clone()).collect();
     for side in &mut sides {
-        if agents.iter().filter(|agent| **agent == side.agent).count() > 1 {
-            side.label = format!("{}:{}", side.run.id, side.agent);
+        if labels.iter().filter(|label| **label == side.label).count() > 1 {
+            side.label = format!("{}:{}", side.run.id, side.label);
         }
     }
     Ok(sides)

@@ -8,6 +8,7 @@ pub mod account;
 pub mod command;
 pub mod density;
 pub mod leftovers;
+pub mod older;
 pub mod place;
 pub mod slurm;
 pub mod tree;

@@ -8,8 +8,10 @@ use longhaul_tests::place::Place;
 fn the_whole_demo_gives_the_verdicts_that_it_is_made_for_and_then_builds_nothing() -> Result<()> {
     let place = Place::new("demo")?;
     let agents = [place.agent("solver"), place.agent("careless"), "--agent=idle".to_owned()];
+    let envs = ["--env=gnumeric_env", "--env=mtpaint_env", "--env=mousepad_env"];
     for round in 0..2 {
-        place.run(agents.iter().map(String::as_str).chain(["--fail-on-fault"])).end()?.expect_code(0)?;
+        let asked = agents.iter().map(String::as_str).chain(envs).chain(["--fail-on-fault"]);
+        place.run(asked).end()?.expect_code(0)?;
         let shown = place.show("latest")?;
         let episodes = shown["episodes"].as_array().context("no episodes")?;
         ensure!(episodes.len() == 30, "{} episodes", episodes.len());

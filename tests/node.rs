@@ -5,6 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::{Ended, Longhaul};
+use longhaul_tests::leftovers;
+use longhaul_tests::older::{HOSTNAME, OlderRoot};
 use longhaul_tests::place::Place;
 
 /// Whether a file has a text in it.
@@ -49,12 +51,14 @@ fn the_nodes_program_is_one_static_file_without_the_store() -> Result<()> {
 fn what_only_the_whole_program_does_is_refused_with_its_name() -> Result<()> {
     let place = Place::new("node-refuses")?;
     let node = |words: &[&str]| place.longhaul_at(&place.node_program(), words.iter().copied());
-    for words in [["run", "benchmark"], ["serve", "--slurm"], ["layers", "build"]] {
-        let ended = node(&words).end()?.expect_code(2)?;
+    // Settings that cannot be read are no reason to say anything else.
+    let broken = place.settings("nothing = \"that is known\"\n")?;
+    for words in [["run", "benchmark"], ["serve", "--slurm"], ["layers", "build"], ["layers", "prune"]] {
+        let ended = node(&[&["--settings", &broken], &words[..]].concat()).end()?.expect_code(2)?;
         let text = ended.stderr();
         ensure!(text.contains("the node's program") && text.contains("use longhaul"), "{words:?}: {text}");
-        let meant = if words[0] == "layers" { "`longhaul layers build`" } else { words[0] };
-        ensure!(text.contains(meant), "{words:?}: {text}");
+        let meant = if words[0] == "layers" { format!("`longhaul {}`", words.join(" ")) } else { words[0].to_owned() };
+        ensure!(text.contains(&meant), "{words:?}: {text}");
     }
     let version = |ended: Ended| Ok(ended.expect_code(0)?.stdout().split_whitespace().last().map(str::to_owned));
     let of_node: Result<_> = version(node(&["--version"]).end()?);
@@ -88,4 +92,34 @@ fn the_nodes_program_runs_in_a_root_that_has_nothing_else() -> Result<()> {
     let apptainer = checks.iter().find(|check| check["name"] == "Apptainer").context("Apptainer is not looked for")?;
     ensure!(apptainer["outcome"] == "missing" && doctor["outcome"] == "missing", "{doctor:#}");
     Ok(())
+}
+
+/// Its C library, its FUSE programs, its shell: all of it older than what Longhaul is built on, but the kernel.
+#[test]
+fn a_worker_on_an_older_distribution_takes_an_episode_to_its_verdict() -> Result<()> {
+    let place = Place::new("node-older")?;
+    let root = OlderRoot::ready()?;
+    let program = place.own_program()?;
+    let release = root.run(&place, Path::new("/bin/cat"), ["/etc/debian_version"]).end()?.expect_code(0)?;
+    ensure!(release.stdout().starts_with("11"), "it is not older: {}", release.stdout());
+    let scratch = place.scratch().display().to_string();
+    let doctor = root.run(&place, &program, ["doctor", "--scratch", &scratch, "--format", "json"]).json()?;
+    ensure!(doctor["outcome"] != "missing", "{doctor:#}");
+
+    let serving = place.serve(&[])?;
+    let (access, benchmark) = (place.access().display().to_string(), place.benchmark().display().to_string());
+    let worker = ["worker", "--coordinator", &access, "--scratch", &scratch, "--slots", "1"];
+    let working = root.run(&place, &program, worker).start()?;
+    let solver = place.agent("solver");
+    let run = ["run", &*benchmark, "--task", "mousepad_env/change_setting", &*solver, "--coordinator", &*access];
+    place.longhaul(run.into_iter().chain(["--fail-on-fault"])).end()?.expect_code(0)?;
+    working.stop()?;
+    serving.stop()?;
+
+    let shown = place.show("latest/0")?;
+    let attempts = shown["attempts"].as_array().context("no attempts")?;
+    ensure!(shown["episode"]["state"] == "passed" && attempts.len() == 1, "{shown:#}");
+    ensure!(attempts[0]["hostname"] == HOSTNAME, "it ran elsewhere: {shown:#}");
+    place.expect_sound()?;
+    leftovers::expect_nothing(place.root(), &place.scratch())
 }

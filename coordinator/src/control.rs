@@ -1,6 +1,6 @@
 //! The control service: what the command line asks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status};
 use crate::auth::person;
 use crate::blobs::blocking;
 use crate::message::{Ask, Message};
-use crate::{project, view};
+use crate::{project, revive, view};
 
 /// How many rows of an answer may wait for a client that reads slowly.
 const ROWS_AHEAD: usize = 64;
@@ -202,6 +202,9 @@ impl ControlService for Control {
         person(&request)?;
         let request = request.into_inner();
         let run: RunId = id("run_id", &request.run_id)?;
+        if blocking(&self.store, move |store| store.arrival(run)).await?.is_some() {
+            return Err(Status::already_exists(format!("run {run} came from another store")));
+        }
         let digest = convert::digest("plan", &request.plan).map_err(invalid)?;
         let bytes = blocking(&self.store, move |store| store.blob(&digest))
             .await?
@@ -254,6 +257,32 @@ impl ControlService for Control {
         Ok(Response::new(v1::CancelResponse { cancelled }))
     }
 
+    async fn resume_run(
+        &self,
+        request: Request<v1::ResumeRunRequest>,
+    ) -> Result<Response<v1::ResumeRunResponse>, Status> {
+        person(&request)?;
+        let v1::ResumeRunRequest { run_id, kinds, by } = request.into_inner();
+        let run: RunId = id("run_id", &run_id)?;
+        let kinds = kinds.iter().map(|name| id("kinds", name)).collect::<Result<_, _>>()?;
+        let store = Arc::clone(&self.store);
+        let back = tokio::task::spawn_blocking(move || revive::read(&store, run))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| Status::failed_precondition(chain(&error)))?;
+        let imported = back.is_some();
+        let (again, open) = match self.ask(|reply| Ask::Resume { run, by, kinds, back, reply }).await? {
+            Ok(counts) => counts,
+            Err(Rejection::UnknownRun { .. }) if imported => {
+                return Err(Status::failed_precondition(format!(
+                    "run {run} was brought into this store from elsewhere: it goes on where it was run"
+                )));
+            }
+            Err(rejection) => return Err(rejected(rejection)),
+        };
+        Ok(Response::new(v1::ResumeRunResponse { again, open }))
+    }
+
     async fn list_pools(
         &self,
         _request: Request<v1::ListPoolsRequest>,
@@ -273,8 +302,18 @@ impl ControlService for Control {
 
     async fn status(&self, _request: Request<v1::StatusRequest>) -> Result<Response<v1::StatusResponse>, Status> {
         let workers = self.ask(|reply| Ask::Workers { reply }).await?;
+        let replicas = self.ask(|reply| Ask::Replicas { reply }).await?;
         let runs = self.ask(|reply| Ask::Runs { reply }).await?;
-        let summaries = move |store: &Store| runs.iter().map(|run| summary(store, run)).collect();
+        let summaries = move |store: &Store| {
+            let mut rows = runs.iter().map(|run| summary(store, run)).collect::<Result<Vec<_>, _>>()?;
+            let known: HashSet<RunId> = runs.iter().map(|run| run.run).collect();
+            // What came from another store is in this one, and in no engine.
+            for run in store.runs()?.iter().filter(|run| !known.contains(&run.id)) {
+                rows.push(view::run_summary(store, run)?);
+            }
+            rows.sort_by(|one, other| one.run_id.cmp(&other.run_id));
+            Ok::<_, view::ViewError>(rows)
+        };
         let runs = blocking(&self.store, summaries).await?;
         Ok(Response::new(v1::StatusResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -282,6 +321,7 @@ impl ControlService for Control {
             started_at_millis: self.started_at.0,
             workers,
             runs,
+            replicas,
         }))
     }
 
@@ -354,8 +394,13 @@ impl ControlService for Control {
         &self,
         request: Request<v1::ListStepsRequest>,
     ) -> Result<Response<Self::ListStepsStream>, Status> {
-        let attempt = id("attempt_id", &request.into_inner().attempt_id)?;
-        Ok(self.streamed(attempt, |store, attempt| Box::new(view::steps(store, attempt))))
+        let v1::ListStepsRequest { attempt_id, own } = request.into_inner();
+        let attempt = id("attempt_id", &attempt_id)?;
+        Ok(if own {
+            self.streamed(attempt, |store, attempt| Box::new(view::own_steps(store, attempt)))
+        } else {
+            self.streamed(attempt, |store, attempt| Box::new(view::steps(store, attempt)))
+        })
     }
 
     async fn show_budget(
@@ -483,6 +528,7 @@ fn rejected(rejection: Rejection) -> Status {
         | Rejection::NoBudget { .. }
         | Rejection::BudgetLowered { .. } => Status::invalid_argument(text),
         Rejection::RunNotSettled { .. }
+        | Rejection::NotRevived { .. }
         | Rejection::RunOver { .. }
         | Rejection::WorkerChanged { .. }
         | Rejection::StaleEpoch { .. } => Status::failed_precondition(text),

@@ -21,9 +21,12 @@ mod message;
 mod passes;
 mod project;
 mod relay;
+pub mod replicas;
+mod revive;
 mod server;
 mod session;
 mod shares;
+mod trajectory;
 pub mod view;
 
 pub use access::{ACCESS_FILE, ACCESS_FOLDER, AccessFolder, AccessFolderError, LOCAL_ACCESS_FILE, socket_path};

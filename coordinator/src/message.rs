@@ -1,11 +1,13 @@
 //! What reaches the actor: one closed set, whatever it comes from.
 
+use std::collections::BTreeMap;
+
 use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::money::Money;
-use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::outcome::{AttemptEnd, SettlementKind};
 use longhaul_core::plan::{LayerKind, RunPlan};
 use longhaul_core::purse::PurseState;
 use longhaul_core::time::Timestamp;
@@ -19,6 +21,9 @@ use tonic::Status;
 
 use crate::allocator::Brief;
 use crate::project::EndDetails;
+use crate::replicas::Known;
+use crate::revive::Back;
+use crate::trajectory::Holder;
 
 /// The way to one worker. Bounded: a worker that does not read is cut off, and never
 /// makes the actor wait.
@@ -81,6 +86,13 @@ pub(crate) enum Message {
         /// The answer.
         reply: oneshot::Sender<Brief>,
     },
+    /// Slurm starts nothing on these nodes any more.
+    NodesDrained {
+        /// All of them, whoever's.
+        nodes: Vec<longhaul_slurm::DrainedNode>,
+    },
+    /// What files of addresses say has changed: all of them, as they are now.
+    Replicas(BTreeMap<String, Known>),
     /// Every allocation is to be ended.
     EndAllocations {
         /// Answered when Slurm was told.
@@ -268,6 +280,11 @@ pub(crate) enum Ask {
         /// The answer.
         reply: oneshot::Sender<Vec<(String, Secret)>>,
     },
+    /// The files of addresses that open runs name.
+    Replicas {
+        /// The answer.
+        reply: oneshot::Sender<Vec<v1::ReplicasRow>>,
+    },
     /// The pools of allocations.
     Pools {
         /// The answer.
@@ -279,6 +296,26 @@ pub(crate) enum Ask {
         pool: PoolId,
         /// The answer.
         reply: oneshot::Sender<Result<(), Rejection>>,
+    },
+    /// A run is to go on.
+    Resume {
+        /// The run.
+        run: RunId,
+        /// Who asks.
+        by: String,
+        /// Which of its episodes are to be done again.
+        kinds: Vec<SettlementKind>,
+        /// The run as the store has it, if it has settled.
+        back: Option<Back>,
+        /// How many are due again, and how many are open then.
+        reply: oneshot::Sender<Result<(u32, u32), Rejection>>,
+    },
+    /// Who holds a lease, if it is not over.
+    Holder {
+        /// The lease.
+        lease: LeaseRef,
+        /// The answer.
+        reply: oneshot::Sender<Option<Holder>>,
     },
     /// The newest live attempt's progress of an episode, for people.
     Live {

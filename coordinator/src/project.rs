@@ -11,7 +11,7 @@ use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{self, State};
 use longhaul_engine::{Engine, Event, ScopeView};
 use longhaul_store::{
-    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
+    AttemptFinish, AttemptRecord, Cancellation, Change, Earlier, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
     RunRecord, ScopeRecord,
 };
 
@@ -60,7 +60,11 @@ impl Projector {
                 Event::RunCancelled { run, .. } | Event::RunSettled { run, .. } => {
                     runs.insert(*run);
                 }
-                Event::LeaseGranted { at, lease, worker, .. } => {
+                Event::RunResumed { run, episodes: again, .. } => {
+                    runs.insert(*run);
+                    episodes.extend(again.iter().map(|index| EpisodeId { run: *run, index: *index }));
+                }
+                Event::LeaseGranted { at, lease, worker, resumes, .. } => {
                     let hostname =
                         state.workers.get(worker).map(|record| record.profile.hostname.clone()).unwrap_or_default();
                     let record = AttemptRecord {
@@ -73,7 +77,11 @@ impl Projector {
                     };
                     self.live.insert(lease.attempt, record.clone());
                     changes.push(Change::Attempt(Box::new(record)));
-                    changes.push(Change::Lease { attempt: lease.attempt, epoch: lease.epoch });
+                    changes.push(Change::Lease {
+                        attempt: lease.attempt,
+                        epoch: lease.epoch,
+                        resumes: *resumes,
+                    });
                     episodes.insert(lease.attempt.episode);
                 }
                 Event::AttemptEnded { at, lease, end, steps, .. } => {
@@ -265,5 +273,16 @@ pub(crate) fn episode_record(state: &State, id: EpisodeId) -> Option<EpisodeReco
         plan: entry.plan,
         attempts: episode.attempts(),
         state,
+        earlier: episode.earlier.iter().map(earlier).collect(),
     })
+}
+
+fn earlier(earlier: &state::Earlier) -> Earlier {
+    Earlier {
+        settlement: earlier.settlement.clone(),
+        settled_at: earlier.settled_at,
+        attempts: earlier.attempts,
+        reopened_at: earlier.reopened_at,
+        by: earlier.by.clone(),
+    }
 }

@@ -7,7 +7,7 @@
 //! else. Who is too fast is held back by HTTP/2's windows; who is silent for longer than any call of that
 //! endpoint may take is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -28,6 +28,8 @@ use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status, Streaming};
+
+use crate::replicas;
 
 /// The most connections at one time, over all workers; fewer where the system lets this process
 /// have few open files, of which half are left to everything else.
@@ -51,33 +53,68 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Where connections may go, by the runs that need them, and how long each may be silent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes(Arc<RwLock<BTreeMap<RunId, BTreeMap<Destination, Duration>>>>);
+pub(crate) struct Routes(Arc<RwLock<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    runs: BTreeMap<RunId, Ways>,
+    /// Where files of addresses lead now.
+    files: BTreeMap<String, BTreeSet<Destination>>,
+}
+
+/// The ways of a run.
+#[derive(Debug, Default)]
+struct Ways {
+    fixed: BTreeMap<Destination, Duration>,
+    /// To wherever a file says.
+    files: BTreeMap<String, Duration>,
+}
+
+impl Ways {
+    fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.files.is_empty()
+    }
+}
 
 impl Routes {
     /// A run may call these endpoints.
     pub(crate) fn learn(&self, run: RunId, plan: &GatewayPlan) {
-        let mut routes = BTreeMap::new();
+        let mut ways = Ways::default();
         for endpoint in plan.endpoints.iter().filter(|endpoint| endpoint.relay) {
             let silence = endpoint.call_limit.to_std() + SILENCE;
             for to in endpoint.urls.iter().filter_map(|url| Destination::of(url)) {
-                let known = routes.entry(to).or_insert(silence);
+                let known = ways.fixed.entry(to).or_insert(silence);
+                *known = silence.max(*known);
+            }
+            if let Some(file) = &endpoint.replicas_file {
+                let known = ways.files.entry(file.clone()).or_insert(silence);
                 *known = silence.max(*known);
             }
         }
-        if !routes.is_empty() {
-            self.0.write().unwrap_or_else(PoisonError::into_inner).insert(run, routes);
+        if !ways.is_empty() {
+            self.0.write().unwrap_or_else(PoisonError::into_inner).runs.insert(run, ways);
         }
+    }
+
+    /// Files of addresses lead there from now on; what is connected stays so.
+    pub(crate) fn moved(&self, files: &BTreeMap<String, replicas::Known>) {
+        let lead = |known: &replicas::Known| known.urls.iter().filter_map(|url| Destination::of(url)).collect();
+        let files = files.iter().map(|(file, known)| (file.clone(), lead(known))).collect();
+        self.0.write().unwrap_or_else(PoisonError::into_inner).files = files;
     }
 
     /// Runs that are over need nothing any more.
     pub(crate) fn forget(&self, is_open: impl Fn(RunId) -> bool) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|run, _| is_open(*run));
+        self.0.write().unwrap_or_else(PoisonError::into_inner).runs.retain(|run, _| is_open(*run));
     }
 
     /// How long a connection to there may be silent; none if there may be none.
     fn find(&self, to: &Destination) -> Option<Duration> {
-        let routes = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        routes.values().filter_map(|routes| routes.get(to)).max().copied()
+        let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let leads = |file: &String| known.files.get(file).is_some_and(|there| there.contains(to));
+        let fixed = known.runs.values().filter_map(|ways| ways.fixed.get(to));
+        let files = known.runs.values().flat_map(|ways| &ways.files).filter(|(file, _)| leads(file));
+        fixed.chain(files.map(|(_, silence)| silence)).max().copied()
     }
 }
 
@@ -243,6 +280,7 @@ mod tests {
             call_limit,
             retries: 0,
             relay,
+            replicas_file: None,
         };
         GatewayPlan { endpoints: vec![endpoint], ..GatewayPlan::default() }
     }
@@ -266,6 +304,33 @@ mod tests {
         assert_eq!(found("vendor.example", 443), Some(Duration::from_secs(120)));
         routes.forget(|_| false);
         assert_eq!(found("vendor.example", 443), None);
+    }
+
+    #[test]
+    fn where_a_file_leads_is_reached_for_as_long_as_it_says_so_and_a_run_names_it() {
+        let run = RunId::new(Timestamp(1), 1);
+        let routes = Routes::default();
+        let mut relayed = plan("", true, Millis::from_secs(60));
+        relayed.endpoints[0].replicas_file = Some("/shared/addresses".to_owned());
+        let mut direct = plan("", false, Millis::from_secs(600));
+        direct.endpoints[0].replicas_file = Some("/shared/others".to_owned());
+        routes.learn(run, &relayed);
+        routes.learn(RunId::new(Timestamp(1), 2), &direct);
+        let says = |file: &str, url: &str| {
+            let known = replicas::Known { urls: vec![url.to_owned()], ..replicas::Known::default() };
+            routes.moved(&[(file.to_owned(), known)].into());
+        };
+        let found = |port| routes.find(&to("node7", port));
+        assert_eq!(found(8000), None, "nobody has read it yet");
+        says("/shared/addresses", "http://node7:8000");
+        assert_eq!(found(8000), Some(Duration::from_secs(120)));
+        says("/shared/addresses", "http://node7:8001");
+        assert_eq!((found(8000), found(8001)), (None, Some(Duration::from_secs(120))));
+        says("/shared/others", "http://node7:8001");
+        assert_eq!(found(8001), None, "that one is not relayed");
+        says("/shared/addresses", "http://node7:8001");
+        routes.forget(|_| false);
+        assert_eq!(found(8001), None);
     }
 
     #[tokio::test]

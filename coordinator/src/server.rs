@@ -16,6 +16,7 @@ use longhaul_proto::v1::blob_service_server::BlobServiceServer;
 use longhaul_proto::v1::control_service_server::ControlServiceServer;
 use longhaul_proto::v1::layer_service_server::LayerServiceServer;
 use longhaul_proto::v1::relay_service_server::RelayServiceServer;
+use longhaul_proto::v1::trajectory_service_server::TrajectoryServiceServer;
 use longhaul_proto::v1::worker_service_server::WorkerServiceServer;
 use longhaul_store::{OpenError, OpenOptions, ReadError, Reader, SpaceFloor, Store};
 use rand::TryRngCore;
@@ -41,6 +42,7 @@ use crate::passes::Passes;
 use crate::project::Projector;
 use crate::relay::Relays;
 use crate::session::Sessions;
+use crate::trajectory::Trajectories;
 
 /// How long streams get to end after the coordinator has said that it stops.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
@@ -250,13 +252,14 @@ impl Coordinator {
             }
         };
         let actor = Actor::new(engine, Arc::clone(&store), projector, terms, receiver, replayed, allocations);
-        let (drained, routes) = (actor.drained(), actor.routes());
+        let (drained, routes, files) = (actor.drained(), actor.routes(), actor.files());
         let actor = tokio::spawn(actor.run(stop.clone()));
 
         let (tasks, wanted) = (TaskTracker::new(), CancellationToken::new());
         if let Some(allocator) = allocator {
             tasks.spawn(allocator.run(stop.clone()));
         }
+        tasks.spawn(files.watch(mailbox.clone(), stop.clone()));
         let services = Services {
             sessions: Sessions {
                 mailbox: mailbox.clone(),
@@ -268,6 +271,7 @@ impl Coordinator {
             blobs: Blobs { store: Arc::clone(&store) },
             layers,
             relays: Relays::new(routes, stop.clone(), tasks.clone()),
+            trajectories: Trajectories { mailbox: mailbox.clone(), store: Arc::clone(&store) },
             control: Control {
                 mailbox: mailbox.clone(),
                 store: Arc::clone(&store),
@@ -442,6 +446,7 @@ struct Services {
     blobs: Blobs,
     layers: Layers,
     relays: Relays,
+    trajectories: Trajectories,
     control: Control,
 }
 
@@ -451,12 +456,14 @@ impl Services {
         let blobs = BlobServiceServer::new(self.blobs.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let layers = LayerServiceServer::new(self.layers.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let relays = RelayServiceServer::new(self.relays.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let trajectories = TrajectoryServiceServer::new(self.trajectories.clone());
         let control = ControlServiceServer::new(self.control.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         builder
             .add_service(InterceptedService::new(sessions, gate.clone()))
             .add_service(InterceptedService::new(blobs, gate.clone()))
             .add_service(InterceptedService::new(layers, gate.clone()))
             .add_service(InterceptedService::new(relays, gate.clone()))
+            .add_service(InterceptedService::new(trajectories, gate.clone()))
             .add_service(InterceptedService::new(control, gate.clone()))
     }
 }

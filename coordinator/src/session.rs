@@ -53,6 +53,7 @@ pub(crate) struct Sessions {
 /// What is recorded, in the order in which the worker said it.
 enum Entry {
     Reported { what: ReportKind, lease: LeaseRef, number: u32, ticket: Ticket<Receipt, ReportError> },
+    Resumed { lease: LeaseRef, ticket: Ticket<Receipt, ReportError> },
     Log { lease: LeaseRef, name: String, ticket: Ticket<(), LogError> },
     End { lease: LeaseRef, ended: v1::AttemptEnded },
 }
@@ -181,6 +182,12 @@ impl Sessions {
                 let entry = Entry::Reported { what: ReportKind::Call, lease, number: call.number, ticket };
                 return entries.send(entry).await.map_err(|_| ReceiveError::Stopping);
             }
+            Up::Resumed(resumed) => {
+                let lease = lease(resumed.attempt.as_ref())?;
+                let record = convert::from_json("record_json", &resumed.record_json)?;
+                let ticket = self.store.put_resumed(lease.attempt, lease.epoch, record);
+                return entries.send(Entry::Resumed { lease, ticket }).await.map_err(|_| ReceiveError::Stopping);
+            }
             Up::Log(log) => {
                 let lease = lease(log.attempt.as_ref())?;
                 let blob = convert::digest("blob", &log.blob)?;
@@ -258,7 +265,11 @@ impl Sessions {
                             ReportKind::Call => Down::CallAck(v1::CallAck { attempt, number }),
                         }))
                     }
-                    Err(error) => refused(what, lease, number, &error),
+                    Err(error) => refused(&what.to_string(), lease, number, &error),
+                },
+                Entry::Resumed { lease, ticket } => match ticket.await {
+                    Ok(_) => Ok(Some(Down::ResumedAck(v1::ResumedAck { attempt: Some(wire(lease)) }))),
+                    Err(error) => refused("report that it resumed", lease, 0, &error),
                 },
                 Entry::Log { lease, name, ticket } => {
                     if let Err(error) = ticket.await {
@@ -334,13 +345,16 @@ impl Sessions {
     }
 }
 
-/// What a worker is told about a step or a call that the store refuses.
-fn refused(what: ReportKind, lease: LeaseRef, number: u32, error: &ReportError) -> Result<Option<Down>, Status> {
+/// What a worker is told about a report that the store refuses.
+fn refused(what: &str, lease: LeaseRef, number: u32, error: &ReportError) -> Result<Option<Down>, Status> {
     let text = chain(error);
     tracing::error!(attempt = %lease.attempt, epoch = %lease.epoch, number, error = text, "a {what} was refused");
     match error {
         // Nothing that this attempt says can be kept: it is to be given up.
-        ReportError::UnknownAttempt { .. } | ReportError::WrongEpoch { .. } | ReportError::Conflict { .. } => {
+        ReportError::UnknownAttempt { .. }
+        | ReportError::WrongEpoch { .. }
+        | ReportError::Conflict { .. }
+        | ReportError::NotKept { .. } => {
             let reason = v1::RevokeReason::Stale.into();
             Ok(Some(Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason })))
         }

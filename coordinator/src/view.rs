@@ -161,7 +161,12 @@ pub fn episode(reader: &Reader, id: EpisodeId) -> Result<Option<v1::GetEpisodeRe
     let Some(record) = reader.episode(id)? else { return Ok(None) };
     let attempts = reader.attempts(id)?;
     let mut logs = Vec::new();
+    let mut lines = Vec::new();
     for attempt in &attempts {
+        if let Some(line) = reader.line(attempt.id)? {
+            let line_json = serde_json::to_vec(&line).map_err(ViewError::Encode)?.into();
+            lines.push(v1::LineRow { attempt: attempt.id.to_string(), line_json });
+        }
         let named = reader.logs(attempt.id)?.into_iter();
         logs.extend(named.map(|(name, blob)| v1::LogRow {
             attempt: attempt.id.to_string(),
@@ -174,13 +179,26 @@ pub fn episode(reader: &Reader, id: EpisodeId) -> Result<Option<v1::GetEpisodeRe
         .map(|attempt| serde_json::to_vec(attempt).map(Into::into))
         .collect::<Result<_, _>>()
         .map_err(ViewError::Encode)?;
-    Ok(Some(v1::GetEpisodeResponse { row: Some(episode_row(reader, &record)?), attempts_json, logs }))
+    Ok(Some(v1::GetEpisodeResponse { row: Some(episode_row(reader, &record)?), attempts_json, logs, lines }))
 }
 
-/// The steps of an attempt, in order.
+/// The steps of the trajectory that ends with an attempt's, in order.
 pub fn steps(reader: &Reader, attempt: AttemptId) -> impl Iterator<Item = Result<v1::StepRow, ViewError>> + '_ {
-    let row = |step: StoredStep| v1::StepRow { number: step.number, record_json: step.record_json.into() };
-    reader.steps(attempt, 0).map(move |step| Ok(row(step?)))
+    let (steps, broken) = match reader.trajectory(attempt) {
+        Ok(steps) => (Some(steps), None),
+        Err(error) => (None, Some(Err(error.into()))),
+    };
+    let steps = steps.into_iter().flatten().map(|step| step.map(|(by, step)| step_row(by, step)).map_err(Into::into));
+    broken.into_iter().chain(steps)
+}
+
+/// The steps that an attempt took itself, in order.
+pub fn own_steps(reader: &Reader, attempt: AttemptId) -> impl Iterator<Item = Result<v1::StepRow, ViewError>> + '_ {
+    reader.steps(attempt, 0).map(move |step| Ok(step_row(attempt, step?)))
+}
+
+fn step_row(attempt: AttemptId, step: StoredStep) -> v1::StepRow {
+    v1::StepRow { number: step.number, record_json: step.record_json.into(), attempt: attempt.to_string() }
 }
 
 /// The layers that a coordinator knows; with a run, those that its attempts rested on.

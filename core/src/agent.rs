@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
+use crate::price::Service;
 use crate::time::Millis;
 
 /// An agent as a run names it.
@@ -125,6 +126,15 @@ pub struct ModelAgent {
     pub parameters: Map<String, Value>,
 }
 
+impl ModelAgent {
+    /// The tier of service that its calls ask for, if that is not the usual one.
+    #[must_use]
+    pub fn service(&self) -> Option<Service> {
+        let asked = ["service_tier", "serviceTier"].iter().find_map(|name| self.parameters.get(*name)?.as_str());
+        asked.and_then(Service::named)
+    }
+}
+
 /// A size in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageSize {
@@ -178,7 +188,7 @@ pub struct AuditPlan {
     pub endpoint: String,
     /// The auditor.
     pub model: String,
-    /// The most audits of an episode.
+    /// The most audits of an episode; of each round, if its task has rounds.
     pub most: u32,
     /// The most output tokens of one audit.
     pub max_output: u32,

@@ -83,7 +83,7 @@ pub enum StallPolicy {
         /// How many in a row.
         after: u32,
     },
-    /// After so many in a row the episode ends.
+    /// After so many in a row the episode ends, or the round that it is in.
     Stop {
         /// How many in a row.
         after: u32,

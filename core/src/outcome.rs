@@ -1,6 +1,7 @@
 //! How attempts and episodes end: verdicts, faults, and what is neither.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub enum EndedBy {
     Tokens,
     /// The policy on steps without effect.
     Stall,
+    /// It is not recorded. Of imported results alone: an attempt of ours knows.
+    Unknown,
 }
 
 impl fmt::Display for EndedBy {
@@ -34,6 +37,7 @@ impl fmt::Display for EndedBy {
             Self::Budget => "budget",
             Self::Tokens => "tokens",
             Self::Stall => "stall",
+            Self::Unknown => "unknown",
         })
     }
 }
@@ -87,11 +91,14 @@ pub enum FaultClass {
     Verifier,
     /// A judge did not answer, or not so that it could be read. Likewise.
     Judge,
+    /// The attempt was to go on where an earlier one was cut off, and did not get there: a screen
+    /// came out otherwise than it was recorded, or the record could not be followed.
+    ReplayDiverged,
 }
 
 impl FaultClass {
     /// Every class, for tables and tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::WorkerLost,
         Self::Preempted,
         Self::LayerBuild,
@@ -105,6 +112,7 @@ impl FaultClass {
         Self::Store,
         Self::Verifier,
         Self::Judge,
+        Self::ReplayDiverged,
     ];
 
     /// The name used in stores, tables and filters.
@@ -124,6 +132,7 @@ impl FaultClass {
             Self::Store => "store",
             Self::Verifier => "verifier",
             Self::Judge => "judge",
+            Self::ReplayDiverged => "replay_diverged",
         }
     }
 }
@@ -232,6 +241,22 @@ impl Settlement {
             Self::Faulted(_) => SettlementKind::Faulted,
             Self::NotStarted { .. } => SettlementKind::NotStarted,
         }
+    }
+}
+
+/// A word that names no kind of settlement.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no way in which an episode is settled")]
+pub struct ParseKindError(String);
+
+impl FromStr for SettlementKind {
+    type Err = ParseKindError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Passed, Self::Failed, Self::Unverified, Self::Cancelled, Self::Faulted, Self::NotStarted]
+            .into_iter();
+        let named = |kind: &Self| kind.name() == text || kind.name().replace(' ', "-") == text;
+        all.into_iter().find(named).ok_or_else(|| ParseKindError(text.chars().take(80).collect()))
     }
 }
 

@@ -12,6 +12,8 @@ use crate::digest::{Digest, DigestBuilder};
 use crate::ids::TaskName;
 use crate::judge::JudgePlan;
 use crate::money::Money;
+use crate::resume::ResumePolicy;
+use crate::rounds::RoundsPlan;
 use crate::time::Millis;
 
 /// The size of the pieces that files are stored and sent in, in bytes.
@@ -191,6 +193,8 @@ pub enum Scoring {
         /// The file of the checklist.
         checklist: String,
     },
+    /// The assertions of the task's own rounds.
+    Rounds,
     /// Nothing trustworthy scores it; the episode is settled as unverified.
     None {
         /// Why: no verifier, a stub, a mode that is not understood.
@@ -233,6 +237,9 @@ pub struct TaskPlan {
     /// The splits of the benchmark that list it, for tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub splits: Vec<String>,
+    /// Its rounds, if it is a sequence of them; their hooks are among its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<RoundsPlan>,
 }
 
 /// An episode as a worker gets it: the blob that a lease names.
@@ -304,6 +311,9 @@ pub struct RetryPolicy {
     pub max_cut_offs: u32,
     /// The first wait before another attempt; doubled with each further one.
     pub backoff: Millis,
+    /// What is done about an attempt that was cut off.
+    #[serde(default, skip_serializing_if = "ResumePolicy::is_default")]
+    pub resume: ResumePolicy,
 }
 
 /// What held for every run before it could be said.

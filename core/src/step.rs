@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::Answer;
 use crate::digest::Digest;
+use crate::screen::Area;
 use crate::time::{Millis, Timestamp};
 
 /// A screenshot: where its PNG is, and how large the screen is.
@@ -28,14 +29,15 @@ pub enum ActionOutcome {
 }
 
 /// One step: an answer of the agent, what became of its actions, and the screen after
-/// them. Step 0 has no answer: it is the first observation.
+/// them. Step 0 has no answer: it is the first observation; nor has the first one of each further
+/// round of a task that has rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
     /// The number, from 0 for the first observation.
     pub number: u32,
     /// When the step was complete.
     pub at: Timestamp,
-    /// The agent's answer; absent in step 0.
+    /// The agent's answer; absent where there is only an observation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Answer>,
     /// One outcome for each action of the answer.
@@ -57,6 +59,14 @@ pub struct StepRecord {
     /// told about them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// The round that it belongs to, if its task has rounds. A step without an answer opens one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+    /// Where the screen had changed by itself while the answer was waited for: since the
+    /// observation before, and before the first action. A caret that blinks, a clock, a page that
+    /// was still loading.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stirred: Vec<Area>,
 }
 
 /// Where the time of a step went.
@@ -70,6 +80,10 @@ pub struct StepTiming {
     pub rest: Millis,
     /// Capturing and encoding.
     pub capture: Millis,
+    /// What of `agent` was none of the agent's time: its calls waited for money, for a rate limit,
+    /// for an endpoint that was down.
+    #[serde(default, skip_serializing_if = "Millis::is_zero")]
+    pub paused: Millis,
 }
 
 impl StepRecord {

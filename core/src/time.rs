@@ -35,6 +35,12 @@ impl Millis {
         Self(secs.saturating_mul(1000))
     }
 
+    /// Whether it is no time at all.
+    #[must_use]
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// The same length for the standard library.
     #[must_use]
     pub const fn to_std(self) -> std::time::Duration {

@@ -16,7 +16,10 @@ const YAML: &str = "id: a@1\nbase: &b x11-lite\nobservation:\n  - {type: rgb_scr
 
 const TASK: &str = r#"{"id": "t@1", "env_id": "a@1", "description": "Do — it.", "init": {"max_steps": 5, "timeout_sec": 60},
   "hooks": {"pre_task": "/s.sh"}, "success": {"mode": "program", "spec": {"program": "verifier.py::f"}},
-  "metadata": {"n": [1, 2.5, null, true]}}"#;
+  "metadata": {"n": [1, 2.5, null, true]}, "longhaul": {"family": "single_app", "rounds": [{"kind": "open", "goal": "g",
+  "read": "r.sh", "budget": {"steps": 3}, "assertions": [{"id": "a", "aspect": "business", "says": "s", "at": "/x", "equals": 1},
+  {"id": "b", "aspect": "visible", "ask": "q"}]}, {"kind": "return", "goal": "g", "read": "r.sh", "assertions": [
+  {"id": "a", "aspect": "retention", "says": "s", "at": "/x", "same_as": {"round": 1, "at": "/x"}}]}]}}"#;
 
 const SPLIT: &str = r#"{"env_folder": "x/a", "train_tasks": ["a", "b"], "additional_splits": {"long_horizon": ["b"]},
   "tasks": ["a/b"], "by_environment": {"a": ["b"]}}"#;

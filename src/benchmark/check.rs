@@ -126,13 +126,19 @@ pub(super) fn check_env(layout: &Layout, env: &Env, tasks_dir: &Path, tasks: &[R
         let has = |name: &str| names.contains(name);
         if has_scripts && let Some(task) = task {
             check_hooks(&mounts, task.hooks.iter(), &layout.name(&dir.join("task.json")), &mut say);
-            check_verifier(layout, &dir, task, &mut say);
+            // Rounds score by themselves.
+            if task.rounds.is_none() {
+                check_verifier(layout, &dir, task, &mut say);
+            }
+        }
+        if let Some(missing) = task.as_ref().and_then(|task| missing_round_file(&dir, task)) {
+            say(&layout.name(&dir.join("task.json")), missing);
         }
         if has("vlm_checklist.json") {
             check_json(layout, &dir.join("vlm_checklist.json"), &mut say, Code::ChecklistSyntax, |bytes, out| {
                 parse_checklist(bytes, out).err().map(|refused| *refused.0)
             });
-        } else if task.is_some() && (has_scripts || has_checklists) {
+        } else if task.as_ref().is_some_and(|task| task.rounds.is_none()) && (has_scripts || has_checklists) {
             let name = layout.name(&dir);
             say(&name, Diagnostic::new(Code::ChecklistMissing, "the task has no vlm_checklist.json"));
         }
@@ -142,6 +148,13 @@ pub(super) fn check_env(layout: &Layout, env: &Env, tasks_dir: &Path, tasks: &[R
             });
         }
     }
+}
+
+/// The first hook of a task's rounds that is not there: without it, rounds cannot be played.
+pub(super) fn missing_round_file(dir: &Path, task: &TaskSpec) -> Option<Diagnostic> {
+    let files = task.rounds.as_ref()?.hook_files();
+    let missing = files.into_iter().find(|file| !dir.join(file).is_file())?;
+    Some(Diagnostic::new(Code::RoundsFileMissing, format!("the hook `{missing}` of a round is not there")))
 }
 
 fn check_json(

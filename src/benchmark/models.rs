@@ -10,7 +10,7 @@ use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::judge::{JudgePlan, Verify};
 use longhaul_core::money::Money;
 use longhaul_core::plan::Until;
-use longhaul_core::price::ModelPrice;
+use longhaul_core::price::{ModelPrice, Service};
 
 use super::agents::{Agent, AgentError, no_endpoint};
 use super::limits::Limits;
@@ -134,6 +134,8 @@ struct User<'a> {
     /// The model and the most output of one call; unknown for a program of somebody else's.
     call: Option<(&'a str, u64)>,
     screenshot: (u32, u32),
+    /// The tier of service that it asks for.
+    service: Option<Service>,
     payer: Payer,
 }
 
@@ -231,14 +233,16 @@ fn users<'a>(agents: &'a [Agent], terms: &'a ModelTerms) -> Vec<User<'a>> {
                 let size = agent.image.map_or(SMALL_SCREEN, |size| (u32::from(size.width), u32::from(size.height)));
                 let screenshot = (size.0.min(SMALL_SCREEN.0), size.1.min(SMALL_SCREEN.1));
                 let call = Some((agent.model.as_str(), u64::from(agent.max_output)));
-                users.push(User { who, endpoint: &agent.endpoint, call, screenshot, payer: Payer::Agent(index) });
+                let (service, payer) = (agent.service(), Payer::Agent(index));
+                users.push(User { who, endpoint: &agent.endpoint, call, screenshot, service, payer });
             }
             Agent::External { external, .. } => {
                 for endpoint in &external.endpoints {
                     let models = external.models.iter().filter(|(of, _)| of == endpoint);
                     let known: Vec<&str> = models.map(|(_, model)| model.as_str()).collect();
                     let payer = Payer::Agent(index);
-                    let user = |call| User { who: who.clone(), endpoint, call, screenshot: (0, 0), payer };
+                    let user =
+                        |call| User { who: who.clone(), endpoint, call, screenshot: (0, 0), service: None, payer };
                     users.extend(known.iter().map(|model| user(Some((*model, LEAST_OUTPUT)))));
                     // It may ask for others as well.
                     users.push(user(None));
@@ -250,13 +254,13 @@ fn users<'a>(agents: &'a [Agent], terms: &'a ModelTerms) -> Vec<User<'a>> {
         let call = Some((audit.model.as_str(), u64::from(audit.max_output)));
         let who = "the audit".to_owned();
         let payer = Payer::Episodes;
-        users.push(User { who, endpoint: &audit.endpoint, call, screenshot: SMALL_SCREEN, payer });
+        users.push(User { who, endpoint: &audit.endpoint, call, screenshot: SMALL_SCREEN, service: None, payer });
     }
     if let Some(judge) = &terms.judge {
         let call = Some((judge.model.as_str(), u64::from(judge.max_output)));
         let who = "the judge".to_owned();
         let payer = Payer::Judging;
-        users.push(User { who, endpoint: &judge.endpoint, call, screenshot: SMALL_SCREEN, payer });
+        users.push(User { who, endpoint: &judge.endpoint, call, screenshot: SMALL_SCREEN, service: None, payer });
     }
     users
 }
@@ -307,7 +311,8 @@ fn fits(
     let picture = if user.screenshot == (0, 0) { 0 } else { price.image.bound(Some(user.screenshot)) };
     let input = LEAST_INPUT.saturating_add(picture);
     let output = if shorten { output.min(LEAST_OUTPUT) } else { output };
-    let bound = price.bound(input, output, settings.call_limit);
+    let service = user.service.filter(|service| price.serves(*service));
+    let bound = price.bound_as(service, input, output, settings.call_limit);
     match caps.iter().find(|(_, cap)| *cap < bound) {
         Some((budget, cap)) => Err(ModelError::BelowOneCall {
             budget: budget.clone(),
@@ -398,6 +403,11 @@ mod tests {
         let error = plan(&agents, &agent).unwrap_err().to_string();
         assert!(error.starts_with("the budget of the agent `claude-sonnet-4-6`, $0.00"), "{error}");
         plan(&["idle"], &capped("0")).unwrap();
+        // A dearer tier of service is counted as what it is.
+        plan(&["openai:gpt-5.4?max_output=4096"], &capped("0.10")).unwrap();
+        let error =
+            plan(&["openai:gpt-5.4?max_output=4096&parameters.service_tier=priority"], &capped("0.10")).unwrap_err();
+        assert!(error.to_string().starts_with("the budget of an episode, $0.10"), "{error}");
     }
 
     #[test]

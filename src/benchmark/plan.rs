@@ -11,10 +11,12 @@ use longhaul_core::plan::{
     EnvEntry, EnvPlan, EpisodeEntry, EpisodePlan, MountPlan, Resources, RetryPolicy, RunPlan, Scoring, TaskPlan,
 };
 use longhaul_core::spec::{EnvSpec, TaskSpec};
+use longhaul_core::text::named;
 use longhaul_core::time::Millis;
 
 use super::agents::{Agent, AgentError, AgentPlanner};
 use super::check;
+use super::earlier::{EarlierRun, EarlierTask};
 use super::layout::MountSource;
 use super::limits::Limits;
 use super::models::ModelTerms;
@@ -83,8 +85,12 @@ pub struct Request<'a> {
     pub seed: u64,
     /// What becomes of envs that cannot be run here.
     pub on_refusal: OnRefusal,
+    /// The most graphics processors that one of its workers may have; nothing if that is not known.
+    pub gpus: Option<u32>,
     /// The earlier run whose layers are used again, if there is one.
     pub layers_from: Option<&'a LayersFrom>,
+    /// The earlier run whose tasks these are, as it froze them, if there is one.
+    pub earlier: Option<&'a EarlierRun>,
     /// How far episodes go.
     pub extent: Extent,
     /// What it says of models and of money.
@@ -152,6 +158,9 @@ pub enum PlanError {
     /// A spec was changed while the run was planned, or is refused.
     #[error("{}: {}", .0.location(), .0.message)]
     Spec(Box<Finding>),
+    /// Rounds ask a judge, and there is none.
+    #[error("no judge is named (`--judge`), and rounds of these tasks ask one: {}", named(.0, 10))]
+    NoJudge(Vec<TaskName>),
     /// A mount cannot be made.
     #[error("the env `{env}` cannot be run: its mount of `{source_text}` {reason}")]
     Mount {
@@ -177,7 +186,7 @@ pub enum PlanError {
 }
 
 fn refusal(envs: &[PassedOver]) -> String {
-    let mut text = format!("{} of the envs asked for cannot be run in a container:", envs.len());
+    let mut text = format!("{} of the envs asked for cannot be run here:", envs.len());
     for env in envs.iter().take(10) {
         text.push_str("\n  ");
         text.push_str(&env.env);
@@ -190,9 +199,10 @@ fn refusal(envs: &[PassedOver]) -> String {
     text
 }
 
-/// What a run of these tasks would need, env by env.
+/// What a run of these tasks would need, env by env, where a worker has at most so many graphics
+/// processors.
 #[must_use]
-pub fn preview(benchmark: &Benchmark, tasks: &[TaskName]) -> Vec<EnvPreview> {
+pub fn preview(benchmark: &Benchmark, tasks: &[TaskName], gpus: Option<u32>) -> Vec<EnvPreview> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for task in tasks {
         *counts.entry(task.env.as_str()).or_default() += 1;
@@ -203,10 +213,15 @@ pub fn preview(benchmark: &Benchmark, tasks: &[TaskName]) -> Vec<EnvPreview> {
         let needs = check::needs(&benchmark.layout, &benchmark.env_dir(env), spec, &env.file);
         let beyond: Vec<String> = needs
             .iter()
-            .filter(|(need, _)| need.is_beyond_a_container())
-            .map(|(need, evidence)| {
+            .filter_map(|(need, evidence)| {
                 let place = evidence.place.map(|place| format!(":{}", place.line)).unwrap_or_default();
-                format!("{need} ({}{place}: {})", evidence.file, evidence.text)
+                let shown = format!("{need} ({}{place}: {})", evidence.file, evidence.text);
+                match need {
+                    Need::Gpu => gpus
+                        .filter(|most| spec.resources.gpus > *most)
+                        .map(|most| format!("{shown}, and workers have {most} (`worker.gpus`, or `gpus` of a pool)")),
+                    need => need.is_beyond_a_container().then_some(shown),
+                }
             })
             .collect();
         Some(EnvPreview {
@@ -228,6 +243,9 @@ pub fn preview(benchmark: &Benchmark, tasks: &[TaskName]) -> Vec<EnvPreview> {
 /// An env that cannot be run here (unless those are passed over), a task or script that
 /// is not there, a file that cannot be read, or a blob that was not taken.
 pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs) -> Result<Planned, PlanError> {
+    if request.extent == Extent::Whole {
+        judged(benchmark, request.tasks, request.models)?;
+    }
     let passed_over = refused_envs(benchmark, request)?;
     let tasks = request.tasks.iter().filter(|task| passed_over.iter().all(|env| env.env != task.env));
     let mut planner = Planner {
@@ -255,7 +273,10 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
     let (episodes, limits) = planner.episodes(&planned, gateway)?;
     let run = RunPlan {
         name: request.name.clone(),
-        benchmark: benchmark.layout.root().to_string_lossy().into_owned(),
+        benchmark: match request.earlier {
+            Some(earlier) => earlier.benchmark.clone(),
+            None => benchmark.layout.root().to_string_lossy().into_owned(),
+        },
         agents: request.agents.iter().map(Agent::spec).collect(),
         envs: planner.entries,
         episodes,
@@ -268,6 +289,23 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
     let left_out = planner.builder.into_left_out();
     let left_out = left_out.iter().map(|path| benchmark.layout.name(path)).collect();
     Ok(Planned { run, digest, limits, passed_over, left_out, checklists: planner.checklists })
+}
+
+/// Checks that a judge is named where rounds of the tasks ask one.
+///
+/// # Errors
+///
+/// None is: the tasks.
+pub fn judged(benchmark: &Benchmark, tasks: &[TaskName], models: &ModelTerms) -> Result<(), PlanError> {
+    if models.judge.is_some() {
+        return Ok(());
+    }
+    let asks = |name: &&TaskName| {
+        let info = benchmark.task(name).and_then(|(_, task)| task.state.as_ref().ok());
+        info.and_then(|info| info.rounds).is_some_and(|rounds| rounds.asks_judge)
+    };
+    let asking: Vec<TaskName> = tasks.iter().filter(asks).cloned().collect();
+    if asking.is_empty() { Ok(()) } else { Err(PlanError::NoJudge(asking)) }
 }
 
 /// The memory, in MiB, of the largest agent with a sandbox of its own beside the env's.
@@ -283,7 +321,7 @@ fn refused_envs(benchmark: &Benchmark, request: &Request<'_>) -> Result<Vec<Pass
     if request.on_refusal == OnRefusal::RunAnyway {
         return Ok(Vec::new());
     }
-    let refused: Vec<PassedOver> = preview(benchmark, request.tasks)
+    let refused: Vec<PassedOver> = preview(benchmark, request.tasks, request.gpus)
         .into_iter()
         .filter_map(|env| Some(PassedOver { env: env.env, tasks: env.tasks, reason: env.refused? }))
         .collect();
@@ -313,12 +351,19 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn task(&mut self, name: &TaskName) -> Result<PlannedTask, PlanError> {
+        if let Some(task) = self.request.earlier.and_then(|earlier| earlier.tasks.get(name)) {
+            return self.again(name, task);
+        }
         let (env, _) = self.benchmark.task(name).ok_or_else(|| PlanError::NoTask(name.clone()))?;
         let task = self.benchmark.task_spec(env, &name.task).map_err(PlanError::Spec)?;
         let spec = env.spec.as_ref().map_err(|finding| PlanError::Spec(finding.clone()))?;
         let index = self.env(env, spec)?;
         let dir = self.benchmark.env_dir(env).join("tasks").join(&name.task);
         let dir = self.inside(env, &dir)?;
+        if let Some(missing) = check::missing_round_file(&dir, &task) {
+            let file = self.benchmark.layout.name(&dir.join("task.json"));
+            return Err(PlanError::Spec(Box::new(Finding::new(file, missing))));
+        }
         let whole = self.request.extent == Extent::Whole;
         let scoring = if whole {
             let models = self.request.models;
@@ -343,10 +388,22 @@ impl<'a> Planner<'a> {
             metadata: task.metadata,
             spec: task.raw,
             splits: self.splits_of(name),
+            rounds: task.rounds.filter(|_| whole),
         };
         let steps = task.init.max_steps;
         let plan = self.builder.put_json(&dir, &plan)?;
         Ok(PlannedTask { name: name.clone(), plan, env: index, steps })
+    }
+
+    /// A task as an earlier run froze it, on its env as that was.
+    fn again(&mut self, name: &TaskName, task: &'a EarlierTask) -> Result<PlannedTask, PlanError> {
+        let env = match self.envs.get(name.env.as_str()) {
+            Some(index) => *index,
+            None => self.entry(&task.env.name, Path::new("an env"), task.env.clone())?,
+        };
+        let plan = TaskPlan { env: self.entries[env as usize].plan, ..task.plan.clone() };
+        let plan = self.builder.put_json(Path::new("a task"), &plan)?;
+        Ok(PlannedTask { name: name.clone(), plan, env, steps: Some(task.steps) })
     }
 
     fn splits_of(&self, name: &TaskName) -> Vec<String> {
@@ -361,7 +418,7 @@ impl<'a> Planner<'a> {
         let dir = self.benchmark.env_dir(env);
         let (mounts, tasks_target) = self.mounts(env, &dir, spec)?;
         let dir = self.inside(env, &dir)?;
-        let mut plan = EnvPlan {
+        let plan = EnvPlan {
             name: env.folder.clone(),
             id: spec.id.clone(),
             resources: spec.resources,
@@ -378,15 +435,20 @@ impl<'a> Planner<'a> {
             hook_policy: self.request.hook_policies.of(&env.folder),
             pins: Vec::new(),
         };
+        self.entry(&env.folder, &dir, plan)
+    }
+
+    fn entry(&mut self, name: &'a str, dir: &Path, mut plan: EnvPlan) -> Result<u32, PlanError> {
         if let Some(earlier) = self.request.layers_from {
             plan.pins = earlier.pins(&plan)?;
         }
-        let plan = self.builder.put_json(&dir, &plan)?;
+        let asked = plan.resources;
+        let plan = self.builder.put_json(dir, &plan)?;
         let index = u32::try_from(self.entries.len()).map_err(|_| PlanError::TooMany(self.entries.len() as u128))?;
-        let memory_mib = spec.resources.memory_mib.saturating_add(agents_memory(self.request.agents));
-        let resources = Resources { memory_mib, ..spec.resources };
-        self.entries.push(EnvEntry { name: env.folder.clone(), plan, resources });
-        self.envs.insert(&env.folder, index);
+        let memory_mib = asked.memory_mib.saturating_add(agents_memory(self.request.agents));
+        let resources = Resources { memory_mib, ..asked };
+        self.entries.push(EnvEntry { name: name.to_owned(), plan, resources });
+        self.envs.insert(name, index);
         Ok(index)
     }
 

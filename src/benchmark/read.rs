@@ -58,6 +58,19 @@ pub struct TaskInfo {
     pub tags: Vec<String>,
     /// The most steps that it asks for.
     pub max_steps: Option<u32>,
+    /// Its rounds, if it is a sequence of them.
+    pub rounds: Option<RoundsInfo>,
+}
+
+/// What is known of a task's rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundsInfo {
+    /// How many there are.
+    pub rounds: usize,
+    /// How many assertions they have.
+    pub assertions: usize,
+    /// Whether some of those ask a judge.
+    pub asks_judge: bool,
 }
 
 /// A task folder.
@@ -131,6 +144,9 @@ impl Benchmark {
             benchmark.counts.files += counts.files;
             benchmark.counts.loaded += counts.loaded;
             benchmark.counts.refused += counts.refused;
+            benchmark.counts.with_rounds += counts.with_rounds;
+            benchmark.counts.rounds += counts.rounds;
+            benchmark.counts.assertions += counts.assertions;
         }
         let (files, verified) = read_splits(&benchmark.layout, &mut benchmark.findings);
         let named = verified.as_ref().map(|(name, verified)| (name.as_str(), verified));
@@ -336,7 +352,7 @@ impl TasksReader<'_> {
             self.counts.loaded += usize::from(spec.is_ok());
             self.counts.refused += usize::from(has_file && spec.is_err());
             let state = match &spec {
-                Ok(spec) => Ok(info(spec)),
+                Ok(spec) => Ok(self.count(info(spec))),
                 Err(finding) => {
                     self.findings.push((**finding).clone());
                     Err(finding.clone())
@@ -352,6 +368,15 @@ impl TasksReader<'_> {
             self.findings.push(Finding::new(&self.env.file, diagnostic));
         }
         (tasks, specs)
+    }
+
+    fn count(&mut self, info: TaskInfo) -> TaskInfo {
+        if let Some(rounds) = info.rounds {
+            self.counts.with_rounds += 1;
+            self.counts.rounds += rounds.rounds;
+            self.counts.assertions += rounds.assertions;
+        }
+        info
     }
 
     /// The task folders; whatever else stands there is reported.
@@ -384,6 +409,11 @@ fn info(spec: &TaskSpec) -> TaskInfo {
         difficulty: spec.difficulty.clone(),
         tags: spec.tags.clone(),
         max_steps: spec.init.max_steps,
+        rounds: spec.rounds.as_ref().map(|plan| RoundsInfo {
+            rounds: plan.rounds.len(),
+            assertions: plan.assertions().count(),
+            asks_judge: plan.asks_judge(),
+        }),
     }
 }
 

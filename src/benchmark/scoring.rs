@@ -1,4 +1,5 @@
-//! How a task is scored: by its program, by a judge, by both, or by nothing that can be trusted.
+//! How a task is scored: by its rounds, by its program, by a judge, by both, or by nothing that can
+//! be trusted.
 
 use std::path::Path;
 
@@ -16,6 +17,16 @@ pub(super) fn scoring(task: &TaskSpec, dir: &Path, verify: Verify, has_judge: bo
         Err(reason) => Scoring::None { reason },
     };
     let by_checklist = |checklist| Scoring::Checklist { checklist };
+    if task.rounds.is_some() {
+        // They take the program's place, and are kept beside a judge that was asked for.
+        return match verify {
+            Verify::Auto | Verify::Program => (Scoring::Rounds, None),
+            Verify::Checklist | Verify::Both => match checklist(task, dir) {
+                Ok(file) => (by_checklist(file), None),
+                Err(missing) => (Scoring::Rounds, Some(missing.reason)),
+            },
+        };
+    }
     match verify {
         Verify::Auto if has_judge => match checklist(task, dir) {
             Ok(file) => (by_checklist(file), None),

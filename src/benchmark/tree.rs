@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::plan::{CHUNK_BYTES, Tree, TreeEntry, TreeNode};
+use longhaul_core::rounds::ROUNDS_FOLDER;
 
 use super::layout::Layout;
 
@@ -263,7 +264,7 @@ impl Root<'_> {
             Hide::Nothing => false,
             Hide::Tasks => depth == 0 && matches!(name, "tasks" | "artifacts"),
             Hide::TaskFolders => depth == 0 && name == "artifacts",
-            Hide::Secrets => SECRETS.contains(&name),
+            Hide::Secrets => SECRETS.contains(&name) || name == ROUNDS_FOLDER,
         };
         always || here
     }

@@ -9,7 +9,7 @@ use longhaul_node::cli::LayerPlaceArgs;
 #[derive(Debug, Args)]
 pub struct PickArgs {
     /// The benchmark: a folder with `environments/*/env.json` and `splits/`; `run` also takes a
-    /// run file (`FILE.toml`), which names it.
+    /// run file (`FILE.toml`), which names it, and `run:RUN`, the tasks of an earlier run.
     #[arg(value_name = "BENCHMARK")]
     pub benchmark: PathBuf,
     /// A task, as ENV/TASK; globs are fine (`calc_*/sum*`). May be repeated.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use longhaul_core::budget::StallPolicy;
 use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
+use longhaul_core::resume::ResumePolicy;
 
 use super::common::{PickArgs, Unfit, VenueArgs};
 use crate::benchmark::Preset;
@@ -22,12 +23,15 @@ Examples:
   longhaul run CLONE/benchmarks/cua_world --preset cua-world-long-500 \\
       --agent anthropic:claude-sonnet-4-6 --agent openai:gpt-5.4 --run-budget 500 --dry-run
   longhaul run BENCHMARK --split test --agent 'small=tools@my-vllm:Qwen/Qwen3-VL-4B?keep_images=3'
+  longhaul run run:0abc --agent openai:gpt-5.4      one more agent for the tasks of that run
   longhaul run FILE.toml --check
   longhaul run BENCHMARK --split test --agent gemini:gemini-3-flash-preview --print-run-file > FILE.toml
 
 Without --coordinator, the run has a coordinator of its own over the store folder and one
 worker on this machine. The first Ctrl-C stops in order, the second at once; what was stored
 stays. Episodes that fail are data: the command then still succeeds (but see --fail-on-fault).
+`run:RUN` in place of a benchmark means the tasks of an earlier run of the same store, as that run
+froze them, with its limits and its scoring; no clone is read. Then `longhaul compare RUN NEW`.
 Of what limits an episode, the command line wins over a run file, that over --preset, that over
 the task's own max_steps, and that over the settings (docs/budgets.md).")]
 pub struct RunArgs {
@@ -80,6 +84,10 @@ pub struct RunArgs {
     /// longest walltime or more each time, before it is set aside.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "How")]
     pub max_cut_offs: Option<u32>,
+    /// What is done about an episode whose attempt was cut off: `auto` goes on where it was, and starts
+    /// again where that cannot be done, `replay` goes on or gives it up, `restart` starts again.
+    #[arg(long, value_name = "HOW", help_heading = "How")]
+    pub resume: Option<ResumePolicy>,
     /// Runs of one coordinator share its workers fairly; one of a higher priority gets them first.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "How")]
     pub priority: i32,
@@ -210,7 +218,9 @@ Examples:
   longhaul prices claude-sonnet-4-6
   longhaul prices --prices mine.toml --format json
 
-Dollars for a million tokens, by the length of the context; the first row that fits a model counts.
+Dollars for a million tokens, by the length of the context, and by tier of service where that has
+prices of its own; the first row that fits a model counts. `not verified` was read in another
+project's table, and not where the vendor publishes it.
 docs/budgets.md says how a file of yours is written.")]
 pub struct PricesArgs {
     /// Only rows that fit this model, or have it in their name; `VENDOR:` before it narrows them.

@@ -18,6 +18,7 @@ Examples:
   longhaul compare 0abc 0abd                           two runs
   longhaul compare 0abc:claude 0abc:gpt 0abd:claude    agents of runs
   longhaul compare latest old-results#latest           runs of two stores
+  longhaul compare latest second-opinion               as settled, and as `longhaul rejudge` has it
   longhaul compare latest --csv > agents.csv
 
 Only what both sides have is compared, by task and sample; what is left out is named, and what
@@ -25,7 +26,8 @@ faults could change is said. A difference that so few episodes cannot show is sa
 known. docs/comparing.md says how to read it, docs/metrics.md how each number is made.")]
 pub struct CompareArgs {
     /// What is compared: RUN (all its agents), RUN:AGENT, or STORE#RUN[:AGENT] for a run of another
-    /// store (STORE is its folder, or the access file of its coordinator).
+    /// store (STORE is its folder, or the access file of its coordinator). The folder that `rejudge`
+    /// wrote stands for its run with those verdicts.
     #[arg(value_name = "RUN[:AGENT]", required = true)]
     pub sides: Vec<Named>,
     /// A table for programs: a line for each agent.

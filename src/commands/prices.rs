@@ -38,7 +38,7 @@ pub fn prices(args: &PricesArgs, settings: &Settings) -> Result<(), CliError> {
             let mut text = prices::as_text(&rows, output::stdout_colours());
             text.push_str("\ndollars for a million tokens; the first row that fits a model counts\n");
             for source in sources(&rows) {
-                text.extend(["source ", &output::escape_line(source), "\n"]);
+                text.extend(["source ", &output::escape_line(&source), "\n"]);
             }
             output::data(&text)
         }
@@ -47,8 +47,12 @@ pub fn prices(args: &PricesArgs, settings: &Settings) -> Result<(), CliError> {
 }
 
 /// Where the rows are from, each once.
-fn sources<'a>(rows: &[&'a prices::Row]) -> Vec<&'a str> {
-    let mut sources: Vec<&str> = rows.iter().map(|row| row.source.as_str()).collect();
+fn sources(rows: &[&prices::Row]) -> Vec<String> {
+    let source = |row: &&prices::Row| match &row.by_way_of {
+        None => row.source.clone(),
+        Some(other) => format!("{}, not verified there: read by way of {other}", row.source),
+    };
+    let mut sources: Vec<String> = rows.iter().map(source).collect();
     sources.sort_unstable();
     sources.dedup();
     sources

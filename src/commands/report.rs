@@ -30,7 +30,8 @@ budgets, envs by agents, and failures with their last screens. What the numbers 
 docs/comparing.md and docs/metrics.md. A file that is there already is replaced.")]
 pub struct ReportArgs {
     /// The runs: RUN, RUN:AGENT, or STORE#RUN for a run of another store (STORE is its folder, or
-    /// the access file of its coordinator).
+    /// the access file of its coordinator). The folder that `rejudge` wrote stands for its run
+    /// with those verdicts.
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<Named>,
     /// The file to be written.

@@ -3,30 +3,28 @@
 mod calls;
 mod parts;
 mod provenance;
+mod steps;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::money::Money;
-use longhaul_core::outcome::{AttemptEnd, Settlement};
-use longhaul_core::step::ActionOutcome;
+use longhaul_core::outcome::{AttemptEnd, Settlement, Verdict};
 use longhaul_core::time::Millis;
 use longhaul_proto::{convert, v1};
-use longhaul_store::AttemptRecord;
+use longhaul_store::{AttemptRecord, Line};
 use serde_json::json;
 
 use crate::cli::ShowArgs;
 use crate::client::Source;
 use crate::error::CliError;
-use crate::output::{self, Format, Table, Tone, cut, escape};
+use crate::output::{self, Format, escape};
 use crate::settings::Settings;
 use crate::{reading, show, units};
 use calls::Half;
-
-/// The most of an answer or an error that a row of steps shows.
-const CELL_WIDTH: usize = 90;
 
 /// The most attempts of an episode that are shown to a person.
 const ATTEMPTS_SHOWN: usize = 10;
@@ -70,7 +68,7 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     }
     if args.steps {
         let attempt = chosen(&episode, &attempts, args.attempt)?;
-        return show_steps(&source, attempt.id, args.format).await;
+        return steps::show(&source, attempt.id, args.attempt.is_some(), args.format).await;
     }
     if args.calls {
         let attempt = chosen(&episode, &attempts, args.attempt)?;
@@ -85,21 +83,27 @@ pub async fn show(args: ShowArgs, settings: &Settings) -> Result<(), CliError> {
     if args.provenance {
         return provenance::show(source, EpisodeId { run, index }, episode, args.format).await;
     }
-    show_episode(&episode, &attempts, args.format)
+    show_episode(EpisodeId { run, index }, &episode, &attempts, args.format)
 }
 
 async fn show_run(source: &Source, summary: &v1::RunSummary, run: RunId, format: Format) -> Result<(), CliError> {
     let rows = source.episodes(run).await?;
     let layers = source.layers(Some(run)).await?;
+    let imported = reading::imported(source, rows.first()).await?;
     match format {
         Format::Json => {
             let episodes = rows.iter().map(show::episode_json).collect::<Result<Vec<_>, _>>()?;
             let layers: Vec<_> = layers.iter().map(show::layer_json).collect();
-            output::json(&json!({ "run": show::run_json(summary), "episodes": episodes, "layers": layers }))
+            let run = show::run_json(summary);
+            output::json(&json!({ "run": run, "episodes": episodes, "layers": layers, "imported": imported }))
         }
         Format::Human => {
             let colours = output::stdout_colours();
             let mut text = show::runs_table(std::slice::from_ref(summary), colours);
+            if let Some(form) = imported {
+                let from = output::escape_line(&summary.benchmark);
+                text.extend(["imported from ", form.name(), " in ", &from, "\n"]);
+            }
             text.push('\n');
             text.push_str(&show::episodes_table(&rows, colours)?);
             if !layers.is_empty() {
@@ -143,8 +147,14 @@ fn row(episode: &v1::GetEpisodeResponse) -> v1::EpisodeRow {
     episode.row.clone().unwrap_or_default()
 }
 
-fn show_episode(episode: &v1::GetEpisodeResponse, attempts: &[AttemptRecord], format: Format) -> Result<(), CliError> {
+fn show_episode(
+    id: EpisodeId,
+    episode: &v1::GetEpisodeResponse,
+    attempts: &[AttemptRecord],
+    format: Format,
+) -> Result<(), CliError> {
     let row = row(episode);
+    let kept = reading::lines(id, episode)?;
     match format {
         Format::Json => {
             let logs: Vec<_> = episode
@@ -155,14 +165,22 @@ fn show_episode(episode: &v1::GetEpisodeResponse, attempts: &[AttemptRecord], fo
                     json!({ "attempt": log.attempt, "name": log.name, "blob": blob })
                 })
                 .collect();
-            output::json(&json!({ "episode": show::episode_json(&row)?, "attempts": attempts, "logs": logs }))
+            let kept: BTreeMap<String, &Line> =
+                kept.iter().map(|(attempt, line)| (attempt.to_string(), line)).collect();
+            let episode = show::episode_json(&row)?;
+            output::json(&json!({ "episode": episode, "attempts": attempts, "logs": logs, "kept": kept }))
         }
-        Format::Human => output::data(&episode_text(&row, attempts, &episode.logs)?),
+        Format::Human => output::data(&episode_text(&row, attempts, &episode.logs, &kept)?),
     }
     .map_err(CliError::Output)
 }
 
-fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::LogRow]) -> Result<String, CliError> {
+fn episode_text(
+    row: &v1::EpisodeRow,
+    attempts: &[AttemptRecord],
+    logs: &[v1::LogRow],
+    kept: &BTreeMap<AttemptId, Line>,
+) -> Result<String, CliError> {
     let colours = output::stdout_colours();
     let mut lines = vec![
         format!("episode   {}", row.episode_id),
@@ -202,7 +220,7 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
     }
     for attempt in attempts.iter().skip(hidden) {
         lines.push(String::new());
-        lines.extend(attempt_lines(attempt));
+        lines.extend(attempt_lines(attempt, kept.get(&attempt.id)));
         let named: Vec<String> = logs
             .iter()
             .filter(|log| log.attempt == attempt.id.to_string())
@@ -216,15 +234,22 @@ fn episode_text(row: &v1::EpisodeRow, attempts: &[AttemptRecord], logs: &[v1::Lo
     Ok(lines.join("\n"))
 }
 
-fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
-    let mut lines = vec![format!(
-        "attempt {} on {} (worker {}, epoch {}), from {}",
-        attempt.id.number,
-        output::escape_line(&attempt.hostname),
-        attempt.worker,
-        attempt.epoch,
-        show::time(attempt.started.0)
-    )];
+fn attempt_lines(attempt: &AttemptRecord, kept: Option<&Line>) -> Vec<String> {
+    // An imported one was nobody's of ours.
+    let imported = attempt.worker.as_u64() == 0;
+    let mut lines = vec![if imported {
+        format!("attempt {}, imported", attempt.id.number)
+    } else {
+        format!(
+            "attempt {} on {} (worker {}, epoch {}), from {}",
+            attempt.id.number,
+            output::escape_line(&attempt.hostname),
+            attempt.worker,
+            attempt.epoch,
+            show::time(attempt.started.0)
+        )
+    }];
+    lines.extend(kept.into_iter().flat_map(steps::kept_lines));
     let Some(finish) = &attempt.finish else {
         lines.push("  it is live".to_owned());
         return lines;
@@ -236,8 +261,19 @@ fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
         AttemptEnd::Cancelled => "cancelled".to_owned(),
         AttemptEnd::Fault(fault) => format!("{}: {}", fault.class, indent(&fault.message)),
     };
+    let warnings = || finish.notes.warnings.iter().map(|warning| format!("  warning   {}", indent(warning)));
+    if imported {
+        // All else of it is not known, and nothing of what is noted.
+        lines.push(format!("  end       {end}"));
+        lines.extend(warnings());
+        return lines;
+    }
     let late = if finish.late { ", too late to count" } else { "" };
     lines.push(format!("  end       {end}{late}, {}", show::time(finish.at.0)));
+    let parts = match &finish.end {
+        AttemptEnd::Verdict(Verdict { parts, .. }) | AttemptEnd::Unverified { parts, .. } => parts.as_deref(),
+        AttemptEnd::Cancelled | AttemptEnd::Fault(_) => None,
+    };
     let notes = &finish.notes;
     let spent = |length: Millis| units::show_duration(length);
     lines.push(format!(
@@ -247,7 +283,7 @@ fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
         spent(notes.setup_time),
         spent(notes.acting_time),
         spent(notes.verify_time),
-        finish.steps.saturating_sub(1),
+        show::steps(finish.steps.saturating_sub(1), parts),
         notes.peak_memory_mib
     ));
     lines.extend(calls::line(&notes.calls));
@@ -257,7 +293,7 @@ fn attempt_lines(attempt: &AttemptRecord) -> Vec<String> {
         lines.push(format!("  layer     {} {} {made}{tolerated}", layer.kind.name(), layer.key.short()));
     }
     lines.extend(notes.configure_ran.iter().map(|why| format!("  configure ran for this attempt: {}", indent(why))));
-    lines.extend(notes.warnings.iter().map(|warning| format!("  warning   {}", indent(warning))));
+    lines.extend(warnings());
     lines
 }
 
@@ -267,48 +303,6 @@ fn indent(text: &str) -> String {
 
 fn indent_by(text: &str, by: usize) -> String {
     escape(text.trim_end()).replace('\n', &format!("\n{}", " ".repeat(by)))
-}
-
-async fn show_steps(source: &Source, attempt: AttemptId, format: Format) -> Result<(), CliError> {
-    let records = reading::steps(source, attempt).await?;
-    if format == Format::Json {
-        return output::json(&records).map_err(CliError::Output);
-    }
-    let mut table = Table::new(&["step", "at", "answer", "outcome", "rested", "agent", "inject", "rest", "capture"]);
-    for record in &records {
-        let answer = record.answer.as_ref().map_or_else(|| "(first observation)".to_owned(), answer_text);
-        let errors: Vec<&str> = record
-            .outcomes
-            .iter()
-            .filter_map(|outcome| match outcome {
-                ActionOutcome::Done => None,
-                ActionOutcome::Error(error) => Some(error.as_str()),
-            })
-            .collect();
-        let (outcome, tone) =
-            if errors.is_empty() { ("done".to_owned(), Tone::Plain) } else { (errors.join("; "), Tone::Bad) };
-        let timing = &record.timing;
-        let spent = |length: Millis| (units::show_duration(length), Tone::Dim);
-        table.row([
-            (record.number.to_string(), Tone::Plain),
-            (show::time(record.at.0), Tone::Dim),
-            (cut(&answer, CELL_WIDTH), Tone::Plain),
-            (cut(&outcome, CELL_WIDTH), tone),
-            (if record.rested { "yes" } else { "no" }.to_owned(), Tone::Plain),
-            spent(timing.agent),
-            spent(timing.inject),
-            spent(timing.rest),
-            spent(timing.capture),
-        ]);
-    }
-    output::data(&table.render(output::stdout_colours())).map_err(CliError::Output)
-}
-
-fn answer_text(answer: &longhaul_core::agent::Answer) -> String {
-    let actions: Vec<String> = answer.actions.iter().map(ToString::to_string).collect();
-    let text = answer.text.as_deref().unwrap_or_default();
-    let done = if answer.done { "done" } else { "" };
-    [text, &actions.join(" "), done].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" | ")
 }
 
 async fn show_log(

@@ -18,19 +18,20 @@ use crate::{show, units};
 /// It cannot be read.
 pub async fn status(args: StatusArgs, settings: &Settings) -> Result<(), CliError> {
     let source = Source::open(&args.source, settings).await?;
-    let (store, workers, runs) = match &source {
+    let (store, workers, replicas, runs) = match &source {
         Source::Live(client) => {
             let answer = client.control.clone().status(v1::StatusRequest {}).await;
             let answer = answer.map_err(client.refused("say its status"))?.into_inner();
-            (answer.store_path, Some(answer.workers), source.runs().await?)
+            (answer.store_path, Some(answer.workers), answer.replicas, source.runs().await?)
         }
-        Source::Stored(reader) => (reader.path().display().to_string(), None, source.runs().await?),
+        Source::Stored(reader) => (reader.path().display().to_string(), None, Vec::new(), source.runs().await?),
     };
     match args.format {
         Format::Json => output::json(&json!({
             "store": store,
             "live": workers.is_some(),
             "workers": workers.unwrap_or_default().iter().map(worker_json).collect::<Vec<_>>(),
+            "replicas": replicas.iter().map(replicas_json).collect::<Vec<_>>(),
             "runs": runs.iter().map(show::run_json).collect::<Vec<_>>(),
         }))
         .map_err(CliError::Output),
@@ -42,6 +43,7 @@ pub async fn status(args: StatusArgs, settings: &Settings) -> Result<(), CliErro
                 Some(workers) => {
                     text.extend(["live    ", &source.place(), "\n\n"]);
                     text.push_str(&workers_table(workers, colours));
+                    text.push_str(&replicas_table(&replicas, colours));
                 }
             }
             text.push('\n');
@@ -90,6 +92,31 @@ fn workers_table(workers: &[v1::WorkerRow], colours: bool) -> String {
         text.push_str(&table.render(colours));
     }
     text
+}
+
+/// Where the servers of models are that come and go, by the files that say so.
+fn replicas_table(replicas: &[v1::ReplicasRow], colours: bool) -> String {
+    if replicas.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["replicas file", "addresses", ""]);
+    for row in replicas {
+        let addresses = if row.urls.is_empty() { "none".to_owned() } else { row.urls.join(" ") };
+        table.row([
+            (row.path.clone(), Tone::Plain),
+            (addresses, if row.urls.is_empty() { Tone::Warn } else { Tone::Plain }),
+            (row.problem.clone(), Tone::Warn),
+        ]);
+    }
+    format!("\n{}", table.render(colours))
+}
+
+fn replicas_json(row: &v1::ReplicasRow) -> serde_json::Value {
+    json!({
+        "file": row.path,
+        "addresses": row.urls,
+        "problem": Some(&row.problem).filter(|problem| !problem.is_empty()),
+    })
 }
 
 fn worker_json(worker: &v1::WorkerRow) -> serde_json::Value {

@@ -29,6 +29,8 @@ pub struct Row {
     pub date: String,
     /// Where the price is published.
     pub source: String,
+    /// Where it was read, if that was not its source itself: then nobody here has verified it.
+    pub by_way_of: Option<String>,
     /// Whether it is of a file, and not of the table that is compiled in.
     pub own: bool,
 }
@@ -129,11 +131,12 @@ pub fn as_text(rows: &[&Row], colours: bool) -> String {
     for row in rows {
         let price = &row.price;
         let own = if row.own { "yours" } else { "" };
-        let line = |context: String, cells: [String; 5], first: bool| {
+        let mark = if row.by_way_of.is_some() { "not verified" } else { own };
+        let line = |model: &str, context: String, cells: [String; 5], first: bool| {
             let only_first = |text: String| if first { text } else { String::new() };
             let mut line = vec![
                 (only_first(price.vendor.clone()), Tone::Plain),
-                (only_first(price.model.clone()), Tone::Plain),
+                (model.to_owned(), Tone::Plain),
                 (context, Tone::Plain),
             ];
             line.extend(cells.into_iter().map(|cell| (cell, Tone::Plain)));
@@ -141,7 +144,7 @@ pub fn as_text(rows: &[&Row], colours: bool) -> String {
                 (only_first(price.max_output.to_string()), Tone::Plain),
                 (only_first(image(&price.image)), Tone::Dim),
                 (only_first(row.date.clone()), Tone::Dim),
-                (only_first(own.to_owned()), Tone::Warn),
+                (only_first(mark.to_owned()), Tone::Warn),
             ]);
             line
         };
@@ -149,13 +152,23 @@ pub fn as_text(rows: &[&Row], colours: bool) -> String {
             Rate::Time { hour } => {
                 let by_time = format!("{hour} an hour of a call");
                 let nothing = String::new;
-                table.row(line(price.context.to_string(), [by_time, nothing(), nothing(), nothing(), nothing()], true));
+                let cells = [by_time, nothing(), nothing(), nothing(), nothing()];
+                table.row(line(&price.model, price.context.to_string(), cells, true));
             }
             Rate::Tokens { tiers } => {
-                for (index, tier) in tiers.iter().enumerate() {
-                    let until = tiers.get(index + 1).map_or(price.context, |next| next.above);
-                    let cells = [tier.input, tier.cache_write, tier.cache_write_long, tier.cache_read, tier.output];
-                    table.row(line(format!("to {until}"), cells.map(|amount| amount.to_string()), index == 0));
+                let services = price.services.iter().map(|service| (service.service.name(), &service.tiers));
+                for (service, tiers) in std::iter::once(("", tiers)).chain(services) {
+                    for (index, tier) in tiers.iter().enumerate() {
+                        let until = tiers.get(index + 1).map_or(price.context, |next| next.above);
+                        let cells = [tier.input, tier.cache_write, tier.cache_write_long, tier.cache_read, tier.output];
+                        let model = match (service, index) {
+                            ("", 0) => price.model.clone(),
+                            (_, 0) => format!("  {service}"),
+                            _ => String::new(),
+                        };
+                        let first = service.is_empty() && index == 0;
+                        table.row(line(&model, format!("to {until}"), cells.map(|amount| amount.to_string()), first));
+                    }
                 }
             }
         }
@@ -178,6 +191,8 @@ pub fn as_json(row: &Row) -> Value {
     if let Value::Object(fields) = &mut value {
         fields.insert("date".to_owned(), json!(row.date));
         fields.insert("source".to_owned(), json!(row.source));
+        fields.insert("by_way_of".to_owned(), json!(row.by_way_of));
+        fields.insert("verified".to_owned(), json!(row.by_way_of.is_none()));
         fields.insert("own".to_owned(), json!(row.own));
         fields.insert("unit".to_owned(), json!("billionths of a dollar for a million tokens, or for an hour"));
     }
@@ -187,7 +202,7 @@ pub fn as_json(row: &Row) -> Value {
 #[cfg(test)]
 mod tests {
     use longhaul_core::money::Money;
-    use longhaul_core::price::Usage;
+    use longhaul_core::price::{Service, Usage};
     use longhaul_core::time::Millis;
 
     use super::*;
@@ -218,6 +233,8 @@ image = { rule = "fixed", tokens = 10 }
         for row in table.rows() {
             row.price.check().unwrap();
             assert!(row.source.starts_with("https://") && row.date.len() == 10, "{row:?}");
+            // An address alone: what was read elsewhere says so in its own place, and is shown.
+            assert!(!row.source.contains(' '), "{row:?}");
             let first = table.find(&row.price.vendor, row.price.model.trim_end_matches('*')).unwrap();
             assert_eq!(first.price.model, row.price.model, "an earlier row hides it");
         }
@@ -285,6 +302,45 @@ image = { rule = "fixed", tokens = 10 }
             let error = changed(from, to);
             assert!(error.contains(said), "{to:?} gave {error:?}");
         }
+    }
+
+    #[test]
+    fn a_tier_of_service_is_a_part_of_the_usual_price_or_has_prices_of_its_own() {
+        let with = |lines: &str| own(&ROW.replace("context = 1000\n", &format!("context = 1000\n{lines}\n")));
+        let table = with("batch = \"50%\"").unwrap();
+        let usage = Usage { input: 1_000_000, cache_read: 1_000_000, output: 1_000_000, ..Usage::default() };
+        let cost =
+            |table: &PriceTable, service| table.find("v", "m").unwrap().price.cost_as(service, &usage, Millis(0));
+        // The context of the test's row is small, and no tier depends on it.
+        assert_eq!(cost(&table, Some(Service::Batch)), Some("1.55".parse().unwrap()));
+        let own_prices = "priority = [{ input = \"3\", cache_write = \"3\", cache_write_long = \"3\", cache_read = \"1\", output = \"5\" }]";
+        let table = with(own_prices).unwrap();
+        assert_eq!(cost(&table, Some(Service::Priority)), Some("9".parse().unwrap()));
+        assert_eq!(cost(&table, Some(Service::Flex)), None);
+        let text = as_text(&table.matching(None), false);
+        assert!(text.contains("  priority"), "{text}");
+        assert_eq!(as_json(table.find("v", "m").unwrap())["services"][0]["service"], json!("priority"));
+        for (lines, said) in [
+            ("batch = \"half\"", "`half` is no part of the usual price"),
+            ("batch = \"0%\"", "`0%` is no part"),
+            ("batch = 50", "`batch`: expected a list of tables"),
+            ("flex = [{ input = \"1\" }]", "`cache_write` is missing"),
+            ("priority = []", "has no tier"),
+        ] {
+            let error = with(lines).expect_err(lines).to_string();
+            assert!(error.contains(said), "{lines} gave {error}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_at_its_source_is_shown_as_such() {
+        let table = own(&ROW.replace("source = ", "by_way_of = \"a friend\"\nsource = ")).unwrap();
+        let row = table.find("v", "m").unwrap();
+        assert!(as_text(&[row], false).contains("not verified"));
+        let json = as_json(row);
+        assert_eq!((&json["verified"], &json["by_way_of"]), (&json!(false), &json!("a friend")));
+        let all = PriceTable::load(None).unwrap();
+        assert!(all.rows().iter().any(|row| row.by_way_of.is_none()));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reading a file of prices.
 
 use longhaul_core::money::Money;
-use longhaul_core::price::{ImageRule, ModelPrice, Rate, Tier};
+use longhaul_core::price::{ImageRule, ModelPrice, Rate, Service, ServicePrice, Tier};
 
 use super::{PriceTable, Row};
 use crate::strict::{Fields, Source, StrictError};
@@ -10,11 +10,12 @@ use crate::strict::{Fields, Source, StrictError};
 const PRICES: [&str; 5] = ["input", "cache_write", "cache_write_long", "cache_read", "output"];
 
 /// The keys of a row.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 20] = [
     "vendor",
     "model",
     "date",
     "source",
+    "by_way_of",
     "input",
     "cache_write",
     "cache_write_long",
@@ -27,6 +28,9 @@ const KEYS: [&str; 16] = [
     "context",
     "max_output",
     "image",
+    "batch",
+    "flex",
+    "priority",
 ];
 
 /// Reads a table of prices.
@@ -58,8 +62,10 @@ fn row(fields: &Fields<'_>, own: bool) -> Result<Row, StrictError> {
     let whole = |key: &str, what: &str| -> Result<u64, StrictError> {
         fields.whole(key, 1)?.ok_or_else(|| fields.missing(key, what))
     };
+    let rate = rate(fields)?;
     let price = ModelPrice {
-        rate: rate(fields)?,
+        services: services(fields, &rate)?,
+        rate,
         image: image(fields)?,
         context: whole("context", "the most tokens of a context; without it no call can be bounded")?,
         max_output: whole("max_output", "the most output tokens of one call")?,
@@ -70,7 +76,47 @@ fn row(fields: &Fields<'_>, own: bool) -> Result<Row, StrictError> {
     let looked_at =
         fields.read("date", date)?.ok_or_else(|| fields.missing("date", "when the source was looked at"))?;
     let source = text("source", "where the price is published")?;
-    Ok(Row { price, date: looked_at, source, own })
+    let by_way_of = fields.text("by_way_of")?.filter(|text| !text.trim().is_empty());
+    Ok(Row { price, date: looked_at, source, by_way_of, own })
+}
+
+/// The prices of other tiers of service: tables of their own, or a part of the usual ones.
+fn services(fields: &Fields<'_>, rate: &Rate) -> Result<Vec<ServicePrice>, StrictError> {
+    let mut services = Vec::new();
+    for service in Service::ALL.into_iter().filter(|service| fields.has(service.name())) {
+        let key = service.name();
+        let Rate::Tokens { tiers: usual } = rate else {
+            return Err(fields.refuse_at(key, "a model that is priced by time has no other price"));
+        };
+        let tiers = match fields.text(key) {
+            Ok(Some(text)) => part_of(&text, usual).map_err(|reason| fields.refuse_at(key, reason))?,
+            // It is no text: then it is a list.
+            _ => {
+                let keys: Vec<&str> = PRICES.into_iter().chain(["above"]).collect();
+                let rows = fields.tables(key, &keys)?;
+                let read = |row: &Fields<'_>| tier(row, row.whole("above", 0)?.unwrap_or(0));
+                rows.iter().map(read).collect::<Result<_, _>>()?
+            }
+        };
+        services.push(ServicePrice { service, tiers });
+    }
+    Ok(services)
+}
+
+/// Prices that are so many percent of these.
+fn part_of(text: &str, usual: &[Tier]) -> Result<Vec<Tier>, String> {
+    let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<u16>().ok()).filter(|percent| *percent > 0);
+    let percent = percent.ok_or_else(|| format!("`{text}` is no part of the usual price: write \"50%\""))?;
+    let of = |price: Money| price.scaled_up(u64::from(percent), 100).unwrap_or(Money::MAX);
+    let part = |tier: &Tier| Tier {
+        above: tier.above,
+        input: of(tier.input),
+        cache_write: of(tier.cache_write),
+        cache_write_long: of(tier.cache_write_long),
+        cache_read: of(tier.cache_read),
+        output: of(tier.output),
+    };
+    Ok(usual.iter().map(part).collect())
 }
 
 fn rate(fields: &Fields<'_>) -> Result<Rate, StrictError> {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use longhaul_core::budget::StallPolicy;
 use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
+use longhaul_core::resume::ResumePolicy;
 
 pub use judge::{JudgeTerms, judge};
 pub use print::{difference, print};
@@ -59,6 +60,8 @@ pub struct RunFile {
     pub max_attempts: Option<u32>,
     /// How often an episode may be cut off by the end of an allocation.
     pub max_cut_offs: Option<u32>,
+    /// What is done about an attempt that was cut off.
+    pub resume: Option<ResumePolicy>,
     /// What becomes of envs that cannot be run here.
     pub unfit: Option<Unfit>,
     /// A file of prices.
@@ -265,6 +268,7 @@ impl RunFile {
             hook_policy: other.hook_policy.into_iter().chain(self.hook_policy).collect(),
             max_attempts: self.max_attempts.or(other.max_attempts),
             max_cut_offs: self.max_cut_offs.or(other.max_cut_offs),
+            resume: self.resume.or(other.resume),
             unfit: self.unfit.or(other.unfit),
             prices: self.prices.or(other.prices),
         }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use clap::ValueEnum;
 use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::Millis;
 use serde_json::{Map, Value};
 
@@ -85,6 +86,7 @@ fn lines(run: &RunFile) -> Vec<Line> {
     lines.number("", "until_success", run.until_success.map(u64::from));
     lines.number("", "max_attempts", run.max_attempts.map(u64::from));
     lines.number("", "max_cut_offs", run.max_cut_offs.map(u64::from));
+    lines.text("", "resume", run.resume.map(ResumePolicy::name));
     let unfit = run.unfit.and_then(|unfit| unfit.to_possible_value());
     lines.text("", "unfit", unfit.as_ref().map(clap::builder::PossibleValue::get_name));
     lines.texts("", "hook_policy", &run.hook_policy);

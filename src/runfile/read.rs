@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use longhaul_core::judge::Verify;
+use longhaul_core::resume::ResumePolicy;
 
 use super::{AuditTerms, BudgetTerms, RunFile, TaskTerms, cap, judge, stall};
 use crate::benchmark::{AskedAgent, LimitTerms, PARAMETER_KEYS, Parameters, Preset};
@@ -12,7 +13,7 @@ use crate::cli::Unfit;
 use crate::strict::{Fields, Source, StrictError};
 
 /// What a run file may say at its top.
-pub(super) const KEYS: [&str; 17] = [
+pub(super) const KEYS: [&str; 18] = [
     "name",
     "benchmark",
     "preset",
@@ -20,6 +21,7 @@ pub(super) const KEYS: [&str; 17] = [
     "until_success",
     "max_attempts",
     "max_cut_offs",
+    "resume",
     "unfit",
     "hook_policy",
     "prices",
@@ -67,6 +69,7 @@ pub(super) fn file(source: &Source, folder: Option<&Path>) -> Result<RunFile, St
             hook_policy: fields.texts("hook_policy")?.unwrap_or_default(),
             max_attempts: fields.whole("max_attempts", 1)?,
             max_cut_offs: fields.whole("max_cut_offs", 1)?,
+            resume: fields.read("resume", str::parse::<ResumePolicy>)?,
             unfit: fields.read("unfit", |word| Unfit::from_str(word, false))?,
             prices: fields.text("prices")?.map(within),
         })
@@ -148,6 +151,7 @@ samples = 4
 until_success = 1
 max_attempts = 2
 max_cut_offs = 5
+resume = "replay"
 unfit = "skip"
 hook_policy = ["strict", "tolerate:a_*"]
 prices = "prices.toml"

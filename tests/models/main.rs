@@ -13,5 +13,8 @@ mod loops;
 mod money;
 mod outage;
 mod outside;
+mod replicas;
+mod resuming;
+mod rounds;
 mod secrecy;
 mod vendor;

@@ -163,6 +163,7 @@ impl Display for NoDisplay {
                 rest: Rest { rested: true, waited: Duration::ZERO },
                 frame: Frame { screenshot, png: PICTURE.into(), unchanged: false },
                 capture: Duration::ZERO,
+                stirred: Vec::new(),
             })
         })
     }

@@ -77,6 +77,7 @@ fn config(allocation: &Allocation, scratch: &Path, slots: u32) -> Result<WorkerC
             disk_floor_mib: 100,
             ..NodeLimits::default()
         },
+        gpus: None,
         certificates: Vec::new(),
         hook_env: std::collections::BTreeMap::new(),
         slurm_job_id: Some(allocation.job_id.clone()),
@@ -84,5 +85,6 @@ fn config(allocation: &Allocation, scratch: &Path, slots: u32) -> Result<WorkerC
         grace: Duration::from_secs(10),
         verify_limit: Duration::from_secs(60),
         park_limit: Duration::from_secs(600),
+        replay_patience: Duration::from_secs(15),
     })
 }

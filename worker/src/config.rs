@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longhaul_apptainer::BaseDefinition;
+use longhaul_apptainer::{BaseDefinition, Gpus};
 use longhaul_core::ids::WorkerId;
 use longhaul_proto::access::{Access, Address, TLS_SERVER_NAME};
 
@@ -32,6 +32,8 @@ pub struct WorkerConfig {
     pub helper_program: PathBuf,
     /// What of the node may be used.
     pub limits: NodeLimits,
+    /// The graphics processors that envs may ask for, if there are any.
+    pub gpus: Option<Gpus>,
     /// Files with certificate authorities (PEM) that model vendors may have their certificates
     /// from, beside those that the system trusts.
     pub certificates: Vec<PathBuf>,
@@ -47,6 +49,9 @@ pub struct WorkerConfig {
     pub verify_limit: Duration,
     /// How long an episode is kept parked before its sandbox is given up.
     pub park_limit: Duration,
+    /// How long a screen is given to come out as it was recorded, where an attempt goes on where an
+    /// earlier one was cut off; four times as long for the first one.
+    pub replay_patience: Duration,
 }
 
 /// What of a node a worker may use.
@@ -56,8 +61,6 @@ pub struct NodeLimits {
     pub cpu_millis: Option<u32>,
     /// Memory in MiB; most of what the node has, if absent.
     pub memory_mib: Option<u64>,
-    /// Graphics processors.
-    pub gpus: u32,
     /// The most attempts at once, whatever the resources; 0 is no such limit.
     pub max_slots: u32,
     /// The most sandboxes that are on their way up at once.
@@ -78,7 +81,6 @@ impl Default for NodeLimits {
         Self {
             cpu_millis: None,
             memory_mib: None,
-            gpus: 0,
             max_slots: 0,
             starts: 16,
             cache_bytes: 20 * 1024 * 1024 * 1024,

@@ -5,6 +5,7 @@
 
 mod allocations;
 mod escrow;
+mod reopen;
 
 use std::collections::BTreeSet;
 
@@ -40,8 +41,11 @@ impl Engine {
             }
             Event::RunSubmitted { at, run, digest, plan, terms } => {
                 let queued = EpisodeState::Queued { since: *at, delay: Millis(0) };
-                let episodes =
-                    plan.episodes.iter().map(|_| Episode { state: queued.clone(), past: Vec::new() }).collect();
+                let episodes = plan
+                    .episodes
+                    .iter()
+                    .map(|_| Episode { state: queued.clone(), past: Vec::new(), earlier: Vec::new() })
+                    .collect();
                 let record = Run {
                     plan: plan.clone(),
                     digest: *digest,
@@ -62,6 +66,12 @@ impl Engine {
                     run.cancelled = Some(Cancellation { at: *at, by: by.clone() });
                 }
             }
+            Event::RunResumed { at, run, by, episodes, revived } => {
+                if let Some(revived) = revived {
+                    self.revive(*run, revived);
+                }
+                self.reopen(*at, *run, by, episodes);
+            }
             Event::RunSettled { at, run } => {
                 if let Some(run) = self.state.runs.get_mut(run) {
                     run.settled_at = Some(*at);
@@ -76,9 +86,13 @@ impl Engine {
             }
             Event::RunForgotten { run, .. } => {
                 if let Some(record) = self.state.runs.remove(run) {
-                    self.state.ledgers.entry(*run).and_modify(Ledger::forget);
+                    let may_go_on =
+                        |index: &u32| record.episode(*index).is_some_and(|(episode, _)| episode.may_go_on());
+                    let last_epoch = self.state.last_epoch;
+                    self.state.ledgers.entry(*run).and_modify(|ledger| ledger.forget(last_epoch, may_go_on));
                     self.state.order.retain(|known| known != run);
-                    let kept = ForgottenRun { digest: record.digest, summary: record.summary(*run) };
+                    let (digest, priority) = (record.digest, record.terms.priority);
+                    let kept = ForgottenRun { digest, summary: record.summary(*run), priority };
                     self.state.forgotten.insert(*run, kept);
                 }
             }
@@ -133,19 +147,19 @@ impl Engine {
                     }
                 }
             }
-            Event::LeaseGranted { at, lease, worker, reserved } => {
+            Event::LeaseGranted { at, lease, worker, reserved, resumes } => {
                 self.state.last_epoch = self.state.last_epoch.max(lease.epoch);
                 let LeaseRef { attempt, epoch } = *lease;
                 let active = EpisodeState::Active { number: attempt.number, epoch, worker: *worker, since: *at };
                 if let Some(record) = self.state.workers.get_mut(worker) {
-                    record.leases.insert(attempt, Lease { epoch, since: *at, reserved: *reserved });
+                    record.leases.insert(attempt, Lease { epoch, since: *at, reserved: *reserved, resumes: *resumes });
                 }
                 if let Some(episode) = self.episode_mut(attempt.episode) {
                     episode.state = active;
                     self.volatile.renewed.insert(attempt, *at);
                 }
             }
-            Event::AttemptEnded { at, lease, worker, end, cut_off, purses, .. } => {
+            Event::AttemptEnded { at, lease, worker, end, steps, cut_off, purses } => {
                 self.settle_purses(*lease, purses);
                 self.learn_duration(*at, *lease, *worker, end);
                 if is_past_the_layers(end)
@@ -153,11 +167,11 @@ impl Engine {
                 {
                     self.state.proven.insert(env);
                 }
-                self.end_attempt(*at, lease.attempt, *worker, PastEnd::of(end), *cut_off);
+                self.end_attempt(*at, lease.attempt, *worker, (PastEnd::of(end), *steps), *cut_off);
             }
-            Event::AttemptLost { at, lease, worker, fault, cut_off } => {
+            Event::AttemptLost { at, lease, worker, fault, cut_off, steps } => {
                 self.lose_purses(lease.attempt);
-                self.end_attempt(*at, lease.attempt, *worker, PastEnd::Lost(fault.class), *cut_off);
+                self.end_attempt(*at, lease.attempt, *worker, (PastEnd::Lost(fault.class), *steps), *cut_off);
             }
             Event::EpisodeRequeued { at, episode, delay } => {
                 if let Some(Episode { state: state @ EpisodeState::Queued { .. }, .. }) = self.episode_mut(*episode) {
@@ -264,7 +278,7 @@ impl Engine {
         at: Timestamp,
         attempt: AttemptId,
         worker: WorkerId,
-        end: PastEnd,
+        (end, steps): (PastEnd, u32),
         cut_off: Option<Millis>,
     ) {
         let explained = end.took_worker().then(|| self.explanation_of(worker)).flatten();
@@ -273,15 +287,30 @@ impl Engine {
         record.idle_since = Some(at);
         self.volatile.renewed.remove(&attempt);
         self.volatile.started.remove(&attempt);
+        self.volatile.steps.remove(&attempt);
         let hostname = record.profile.hostname.clone();
         let (epoch, granted_at) = (lease.epoch, lease.since);
         if end.met_full_disk() {
             self.state.full_disks.retain(|_, since| at.since(*since) < FULL_DISK_IS_REMEMBERED);
             self.state.full_disks.insert(hostname.clone(), at);
         }
-        let past = PastAttempt { epoch, worker, hostname, granted_at, ended_at: at, end, explained, cut_off };
+        let resumes = lease.resumes;
+        let keeps = self.state.keeps_steps(attempt.episode);
         if let Some(episode) = self.episode_mut(attempt.episode) {
-            episode.past.push(past);
+            let gained = keeps && steps > 0 && episode.past.iter().all(|past| past.steps < steps);
+            episode.past.push(PastAttempt {
+                epoch,
+                worker,
+                hostname,
+                granted_at,
+                ended_at: at,
+                end,
+                explained,
+                cut_off,
+                resumes,
+                steps,
+                gained,
+            });
             episode.state = EpisodeState::Queued { since: at, delay: Millis(0) };
         }
     }

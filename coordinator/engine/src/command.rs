@@ -4,7 +4,7 @@ use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch, RunId, WorkerId};
 use longhaul_core::money::Money;
-use longhaul_core::outcome::{AttemptEnd, Fault};
+use longhaul_core::outcome::{AttemptEnd, Fault, SettlementKind};
 use longhaul_core::plan::{LayerKind, RunPlan};
 use longhaul_core::purse::PurseState;
 use longhaul_core::time::{Millis, Timestamp};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::{JobId, JobSeen, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
 use crate::ledger::ScopeName;
-use crate::state::{LayerInfo, Readiness, RunTerms, WorkerProfile};
+use crate::state::{LayerInfo, Readiness, Revived, RunTerms, WorkerProfile};
 
 /// Something that happened outside, or that a person asked for. The time is an
 /// argument of [`Engine::decide`](crate::Engine::decide), beside the command.
@@ -41,6 +41,19 @@ pub enum Command {
         run: RunId,
         /// Who asked, for people.
         by: String,
+    },
+    /// A person wants a run to go on, and those of its episodes to be done again that were settled
+    /// in one of these ways. Accepted and without effect if there is nothing to do again.
+    ResumeRun {
+        /// The run.
+        run: RunId,
+        /// Who asked, for people.
+        by: String,
+        /// Which episodes; a verdict is never asked for again.
+        kinds: Vec<SettlementKind>,
+        /// What the store knows of the run, if it has settled: the engine may have forgotten it.
+        #[serde(default)]
+        revived: Option<Box<Revived>>,
     },
     /// The store has all of a settled run; the engine keeps its summary only.
     ForgetRun {
@@ -295,6 +308,12 @@ pub enum Rejection {
         known: Digest,
         /// The plan that was given.
         given: Digest,
+    },
+    /// The run has settled, and what the store knows of it was not given.
+    #[error("run {run} has settled, and its episodes were not read from the store")]
+    NotRevived {
+        /// The run named.
+        run: RunId,
     },
     /// The plan contradicts itself.
     #[error("the plan of run {run} cannot be used: {problem}")]

@@ -9,7 +9,7 @@ use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId, WorkerId};
 use longhaul_core::money::Money;
-use longhaul_core::outcome::{Fault, Settlement};
+use longhaul_core::outcome::{EndedBy, Fault, Settlement};
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +39,10 @@ pub enum Effect {
         lease: LeaseRef,
         /// The blob of the episode's plan.
         plan: Digest,
+        /// Whether the attempt is to go on where the one before it was cut off.
+        resumes: bool,
+        /// What ended the agent's part, if the episode is only to be verified again.
+        verifies: Option<EndedBy>,
     },
     /// Tell a worker to stop an attempt.
     SendRevoke {

@@ -95,8 +95,10 @@ impl Engine {
         if self.state.holder(lease) != Some(worker) {
             return None;
         }
-        let (_, entry) = self.state.runs.get(&lease.attempt.episode.run)?.episode(lease.attempt.episode.index)?;
-        Some(Effect::SendLease { worker, lease, plan: entry.plan })
+        let (episode, entry) = self.state.runs.get(&lease.attempt.episode.run)?.episode(lease.attempt.episode.index)?;
+        let verifies = episode.verifies();
+        let held = self.state.workers.get(&worker)?.leases.get(&lease.attempt)?;
+        Some(Effect::SendLease { worker, lease, plan: entry.plan, resumes: held.resumes, verifies })
     }
 
     /// What a worker that asks for a layer is told now.
@@ -126,7 +128,9 @@ impl Outbox<'_> {
                 let owed = self.engine.owed_to_slurm();
                 self.effects.extend(owed);
             }
-            Event::RunSubmitted { run, .. } | Event::RunForgotten { run, .. } => self.run_changed(*run),
+            Event::RunSubmitted { run, .. } | Event::RunResumed { run, .. } | Event::RunForgotten { run, .. } => {
+                self.run_changed(*run);
+            }
             Event::RunCancelled { run, .. } => self.run_cancelled(*run),
             Event::RunSettled { run, .. } => {
                 self.run_changed(*run);

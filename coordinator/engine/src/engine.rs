@@ -123,6 +123,15 @@ impl Engine {
         }
     }
 
+    /// Takes note of how many steps an attempt's trajectory has, once it lives: while it is on its
+    /// way to where an earlier one was cut off, nothing is said. Of an attempt that is lost that is
+    /// all that is known. It is stored with the loss, if one comes.
+    pub fn observe_steps(&mut self, lease: LeaseRef, steps: u32) {
+        if self.state.holder(lease).is_some() {
+            self.volatile.steps.insert(lease.attempt, steps);
+        }
+    }
+
     /// What to read before the queue is asked, and to give with its answer: an answer that
     /// was asked for before a submission says nothing about it.
     #[must_use]

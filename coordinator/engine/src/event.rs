@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::{AllocationEnd, JobId, JobPhase, PartitionOffer, Pool, PoolId, Token};
 use crate::lease::LeaseRef;
 use crate::ledger::ScopeName;
-use crate::state::{LayerInfo, Readiness, RunTerms, WorkerProfile};
+use crate::state::{LayerInfo, Readiness, Revived, RunTerms, WorkerProfile};
 
 /// A fact, as the journal has it. Heartbeats and progress are none: they are not stored.
 ///
@@ -55,6 +55,21 @@ pub enum Event {
         run: RunId,
         /// Who asked.
         by: String,
+    },
+    /// A person wants a run to go on: it is cancelled no more, and these of its episodes, which
+    /// were settled without a verdict, are due again.
+    RunResumed {
+        /// When.
+        at: Timestamp,
+        /// The run.
+        run: RunId,
+        /// Who asked.
+        by: String,
+        /// The indices of the episodes.
+        episodes: Vec<u32>,
+        /// What the store knows of the run, if the engine had forgotten it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revived: Option<Box<Revived>>,
     },
     /// The last episode of a run was settled.
     RunSettled {
@@ -121,6 +136,9 @@ pub enum Event {
         worker: WorkerId,
         /// What of the worker it takes up.
         reserved: Resources,
+        /// Whether the attempt is to go on where the one before it was cut off.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        resumes: bool,
     },
     /// A worker reported the end of an attempt that it held.
     AttemptEnded {
@@ -154,6 +172,9 @@ pub enum Event {
         /// How much time its worker had left when it began, if the end of that time cut it off.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cut_off: Option<Millis>,
+        /// How many steps its trajectory had, as far as its worker said; 0 if it never lived.
+        #[serde(default)]
+        steps: u32,
     },
     /// An episode waits for its next attempt.
     EpisodeRequeued {
@@ -569,6 +590,7 @@ impl Event {
             Self::CoordinatorRestarted { at }
             | Self::RunSubmitted { at, .. }
             | Self::RunCancelled { at, .. }
+            | Self::RunResumed { at, .. }
             | Self::RunSettled { at, .. }
             | Self::RunForgotten { at, .. }
             | Self::WorkerConnected { at, .. }

@@ -212,13 +212,12 @@ impl Engine {
         check(ledger.queue.iter().map(|(turn, who)| (*turn, *who)).eq(waiting), Invariant::MoneyAddsUp, || {
             format!("run {id}: the queue is {:?}", ledger.queue)
         })?;
-        let known = self.state.runs.contains_key(&id);
         for (key, account) in ledger.accounts() {
             let sum = sums.remove(&key).unwrap_or_default();
             // Purses that can change no more are dropped with the run.
             let adds_up = (account.settled, account.escrow, account.unconfirmed)
                 == (sum.settled, sum.escrow, sum.unconfirmed)
-                || (!known && account.escrow.is_zero() && account.settled >= sum.settled);
+                || (ledger.was_forgotten() && account.escrow == sum.escrow && account.settled >= sum.settled);
             check(adds_up, Invariant::MoneyAddsUp, || format!("run {id}, {key:?}: {account:?}, but {sum:?}"))?;
             let most = account.cap.map(|cap| cap.saturating_add(account.overshoot));
             check(most.is_none_or(|most| account.committed() <= most), Invariant::MoneyWithinCap, || {

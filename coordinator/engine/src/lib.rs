@@ -14,7 +14,8 @@
 //!    [`Command::Tick`] if the deadline came first.
 //!
 //! Heartbeats are no commands and are not stored: [`Engine::observe_heartbeat`]. Nor is the
-//! word of a worker that an attempt is past its start: [`Engine::observe_started`].
+//! word of a worker that an attempt is past its start: [`Engine::observe_started`]; or how many
+//! steps it has: [`Engine::observe_steps`], which is stored if it is lost.
 //!
 //! Recovery is [`Engine::from_snapshot`] (or [`Engine::new`]), [`Engine::apply`] of every
 //! event after it, and a step with [`Command::CoordinatorRestarted`].

@@ -167,7 +167,7 @@ pub struct AllocationView {
     pub allocation: Allocation,
     /// Its worker, if one is known now.
     pub worker: Option<WorkerProfile>,
-    /// Why that takes no leases, if it says so; hostile until escaped.
+    /// Why that takes no leases, if it takes none; hostile until escaped.
     pub unfit: Option<String>,
 }
 
@@ -236,7 +236,10 @@ impl Engine {
             stage: submission.stage.clone(),
             allocation: allocation.clone(),
             worker: allocation.worker.and_then(|id| Some(self.state.workers.get(&id)?.profile.clone())),
-            unfit: allocation.worker.and_then(|id| self.state.workers.get(&id)?.unfit.clone()),
+            unfit: allocation.worker.and_then(|id| {
+                let worker = self.state.workers.get(&id)?;
+                worker.draining.clone().or_else(|| worker.unfit.clone())
+            }),
         });
         Some(PoolWhy { record, plan, queue: self.state.queue.clone(), allocations: allocations.collect() })
     }

@@ -19,6 +19,9 @@ pub struct Settings {
     pub max_full_disks: u32,
     /// For how long a node gets no lease after an attempt ended there on a full disk.
     pub disk_rest: Millis,
+    /// How many attempts of an episode in a row may fail to get where they were to go on from,
+    /// before it starts again or, where it may not, is set aside.
+    pub max_replays: u32,
     /// The longest wait between two attempts of an episode.
     pub max_backoff: Millis,
     /// A worker whose allocation ends sooner than this gets no lease any more.
@@ -57,6 +60,7 @@ impl Default for Settings {
             max_lost_workers: 3,
             max_full_disks: 6,
             disk_rest: Millis::from_secs(120),
+            max_replays: 2,
             max_backoff: Millis::from_secs(600),
             min_remaining: Millis::from_secs(120),
             max_starting: 16,

@@ -11,7 +11,9 @@ use crate::state::State;
 /// 2: pools, submissions and allocations. A program of format 1 would drop them from a
 /// snapshot in silence, and ask for everything once more.
 /// 3: ledgers. A program of format 2 would spend every budget once more.
-pub const FORMAT: u32 = 3;
+/// 4: attempts that resume, and episodes that are done again. A program of format 3 would start
+/// them from the beginning, and count what they had used up before.
+pub const FORMAT: u32 = 4;
 
 /// The oldest format that is read: what came later has a default.
 const OLDEST: u32 = 1;

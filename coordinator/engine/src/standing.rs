@@ -20,10 +20,11 @@ pub(crate) struct Times<'a> {
 
 impl Times<'_> {
     /// How long an episode will take, as far as that was seen: what others of its env took,
-    /// but no less than what it was cut off after, and no more than its limit.
+    /// but no less than what it was cut off after, unless it goes on from there, and no more than
+    /// its limit.
     fn seen(&self, index: usize, episode: &Episode) -> Option<Millis> {
         let env = usize::try_from(self.run.plan.episodes.get(index)?.env).ok()?;
-        let cut_off = episode.past.iter().filter(|past| past.end.was_preempted());
+        let cut_off = episode.past.iter().filter(|past| past.end.was_preempted() && !past.gained);
         let cut_off = cut_off.map(|past| past.ended_at.since(past.granted_at)).max();
         let seen = self.known.get(env).copied().flatten().into_iter().chain(cut_off).max()?;
         Some(self.limit(index).map_or(seen, |limit| seen.min(limit)))
@@ -32,7 +33,8 @@ impl Times<'_> {
     /// Twice what its attempts had that were cut off, but no more than its limit: so an
     /// episode of which nothing is known gets to the longest allocations soon.
     fn after_cut_offs(&self, index: usize, episode: &Episode) -> Millis {
-        let had = episode.past.iter().filter_map(|past| past.cut_off).max().unwrap_or_default();
+        let had =
+            episode.past.iter().filter(|past| !past.gained).filter_map(|past| past.cut_off).max().unwrap_or_default();
         let twice = Millis(had.0.saturating_mul(2));
         self.limit(index).map_or(twice, |limit| twice.min(limit))
     }

@@ -11,8 +11,9 @@ use longhaul_core::agent::AgentSpec;
 use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
-use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
+use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Settlement};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, RunPlan};
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::{Millis, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -168,6 +169,9 @@ pub struct ForgottenRun {
     pub digest: Digest,
     /// How it ended.
     pub summary: RunSummary,
+    /// How it stood beside other runs.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 /// A run in one row.
@@ -231,6 +235,35 @@ pub struct Episode {
     pub state: EpisodeState,
     /// The attempts that ended, oldest first: attempt number 1 is the first of them.
     pub past: Vec<PastAttempt>,
+    /// How it was settled before a person wanted it to be done again, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Earlier>,
+}
+
+/// A settlement that a person took back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// How the episode was settled.
+    pub settlement: Settlement,
+    /// When.
+    pub settled_at: Timestamp,
+    /// How many attempts it had had by then: they use up nothing of what it may have since.
+    pub attempts: u32,
+    /// When it was taken back.
+    pub reopened_at: Timestamp,
+    /// Who did.
+    pub by: String,
+}
+
+/// A run that the engine had forgotten, as the store knows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Revived {
+    /// What was asked for.
+    pub plan: RunPlan,
+    /// When.
+    pub submitted_at: Timestamp,
+    /// The episodes, as in the plan: all of them settled.
+    pub episodes: Vec<Episode>,
 }
 
 /// Where an episode stands.
@@ -286,9 +319,30 @@ pub struct PastAttempt {
     /// How much time its worker had left when it began, if the end of that time cut it off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_off: Option<Millis>,
+    /// Whether it was to go on where the one before it was cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes: bool,
+    /// How many steps its trajectory has, as its worker said; 0 if it said nothing.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub steps: u32,
+    /// Whether the next attempt is spared some of that, since it goes on from there: its
+    /// trajectory is longer than that of any attempt before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gained: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl PastAttempt {
+    /// Whether it uses up one of the attempts that the retry policy allows: see [`PastEnd::counts_where`].
+    #[must_use]
+    pub const fn counts(&self) -> bool {
+        self.end.counts_where(self.resumes)
+    }
+
     /// Whether the worker was lost while it ran the attempt, and nothing else explains it.
     #[must_use]
     pub const fn took_worker(&self) -> bool {
@@ -322,15 +376,23 @@ impl PastEnd {
     }
 
     /// Whether it uses up one of the attempts that the retry policy allows. A lost
-    /// worker, a preemption and a full disk do not: they say nothing about the episode.
+    /// worker, a preemption and a full disk do not: they say nothing about the episode. Nor does
+    /// an attempt that was to go on from somewhere and did not get there, which has bounds of its own.
     #[must_use]
-    pub const fn counts(self) -> bool {
+    pub const fn counts_where(self, resumes: bool) -> bool {
         match self {
             Self::Scored | Self::Cancelled => true,
             Self::Fault(class) | Self::Lost(class) => {
-                !matches!(class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
+                !(matches!(class, FaultClass::WorkerLost | FaultClass::Preempted | FaultClass::NodeDisk)
+                    || resumes && self.diverged())
             }
         }
+    }
+
+    /// Whether it did not get where it was to go on from.
+    #[must_use]
+    pub const fn diverged(self) -> bool {
+        matches!(self, Self::Fault(FaultClass::ReplayDiverged) | Self::Lost(FaultClass::ReplayDiverged))
     }
 
     /// Whether the node's disk was full.
@@ -488,19 +550,45 @@ impl Episode {
         u32::try_from(self.past.len() + live).unwrap_or(u32::MAX)
     }
 
+    /// The attempts since a person last wanted it to be done again.
+    #[must_use]
+    pub fn recent(&self) -> &[PastAttempt] {
+        let before = self.earlier.last().map_or(0, |earlier| earlier.attempts);
+        usize::try_from(before).ok().and_then(|before| self.past.get(before..)).unwrap_or_default()
+    }
+
+    /// What ended the agent's part, if it is only to be verified again: it ran, and nothing
+    /// trustworthy scored it.
+    #[must_use]
+    pub fn verifies(&self) -> Option<EndedBy> {
+        match self.earlier.last()?.settlement {
+            Settlement::Unverified { ended_by, .. } => Some(ended_by),
+            _ => None,
+        }
+    }
+
+    /// How it is settled where it is stopped before it has a verdict: one that is only verified
+    /// again, as it was.
+    #[must_use]
+    pub fn stopped(&self) -> Settlement {
+        let before = self.earlier.last().filter(|_| self.verifies().is_some());
+        before.map_or(Settlement::Cancelled, |earlier| earlier.settlement.clone())
+    }
+
     /// How many of the attempts that the retry policy allows are used up.
     #[must_use]
     pub fn counted_attempts(&self) -> u32 {
-        u32::try_from(self.past.iter().filter(|past| past.end.counts()).count()).unwrap_or(u32::MAX)
+        u32::try_from(self.recent().iter().filter(|past| past.counts()).count()).unwrap_or(u32::MAX)
     }
 
     /// How many of its attempts were cut off by the end of an allocation although they had at
     /// least half of `longest` before them. Where some worker lasts without an end, none tells
-    /// anything: the next attempt wants twice the time, until only that worker has it.
+    /// anything: the next attempt wants twice the time, until only that worker has it. Nor does
+    /// one that got further than those before it, where the next one goes on from there.
     #[must_use]
     pub fn cut_offs(&self, longest: Option<Millis>) -> u32 {
         let counts = |had: Millis| longest.is_some_and(|longest| cut_off_counts(had, longest));
-        let cut_offs = self.past.iter().filter(|past| past.cut_off.is_some_and(counts)).count();
+        let cut_offs = self.recent().iter().filter(|past| !past.gained && past.cut_off.is_some_and(counts)).count();
         u32::try_from(cut_offs).unwrap_or(u32::MAX)
     }
 
@@ -540,6 +628,12 @@ impl State {
     #[must_use]
     pub fn episode(&self, id: EpisodeId) -> Option<&Episode> {
         Some(self.runs.get(&id.run)?.episode(id.index)?.0)
+    }
+
+    /// Whether an attempt that is cut off is of use to the next one.
+    #[must_use]
+    pub fn keeps_steps(&self, id: EpisodeId) -> bool {
+        self.runs.get(&id.run).is_some_and(|run| run.plan.retry.resume != ResumePolicy::Restart)
     }
 
     /// A purse of an attempt, if it asked for money.

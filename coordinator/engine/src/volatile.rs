@@ -21,6 +21,8 @@ pub(crate) struct Volatile {
     pub(crate) seen: BTreeMap<WorkerId, Timestamp>,
     /// Live attempts whose worker said that they are past their start.
     pub(crate) started: BTreeSet<AttemptId>,
+    /// How many steps the trajectories of live attempts have, as their workers said.
+    pub(crate) steps: BTreeMap<AttemptId, u32>,
     /// When the clock jumped last, or the coordinator started: no wait counts from before.
     pub(crate) forgiven: Timestamp,
 }

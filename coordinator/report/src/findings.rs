@@ -11,6 +11,7 @@ use longhaul_core::measure::{
 use longhaul_core::time::Timestamp;
 use serde::Serialize;
 
+use crate::judges::Judges;
 use crate::side::{Difference, Side, differences};
 
 /// One side, measured by itself: over all of its episodes.
@@ -32,6 +33,23 @@ pub struct SideFound {
     pub measures: Measures,
     /// Its faulted episodes by the class of the fault.
     pub faults: BTreeMap<String, u64>,
+    /// How far those who judged it agree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judges: Option<Judges>,
+    /// Whose verdicts these are, if not those that the run was settled with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejudged: Option<String>,
+}
+
+/// A side that was imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// The side.
+    pub side: String,
+    /// Where its results were; hostile until escaped.
+    pub folder: String,
+    /// How many of its episodes were imported.
+    pub episodes: u64,
 }
 
 /// What is found of several sides.
@@ -43,6 +61,9 @@ pub struct Findings {
     pub sides: Vec<SideFound>,
     /// The sides compared: over the tasks that they have in common.
     pub comparisons: Comparisons,
+    /// Sides whose tasks, envs and settings nobody knows, since they were imported.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub imported: Vec<Imported>,
     /// In what the common tasks of two sides differ beside the agents.
     pub differences: Vec<Difference>,
     /// What is wrong with the episodes, or left out of measures.
@@ -84,6 +105,7 @@ pub fn findings(sides: &[Side], options: &Options) -> Findings {
         options: options.clone(),
         sides: sides.iter().zip(&rows).map(|(side, rows)| found(side, rows, options)).collect(),
         comparisons,
+        imported: sides.iter().filter_map(imported).collect(),
         differences: differ,
         findings,
         envs: group(&all.rows, &[By::Env, By::Agent], &plain),
@@ -91,6 +113,12 @@ pub fn findings(sides: &[Side], options: &Options) -> Findings {
         difficulties: grouped(By::Difficulty),
         families: grouped(By::Family),
     }
+}
+
+fn imported(side: &Side) -> Option<Imported> {
+    let count = side.episodes.iter().filter(|episode| episode.provenance.imported.is_some()).count();
+    let (side, folder) = (side.label.clone(), side.run.benchmark.clone());
+    (count > 0).then_some(Imported { side, folder, episodes: count as u64 })
 }
 
 fn found(side: &Side, rows: &[Row], options: &Options) -> SideFound {
@@ -109,5 +137,7 @@ fn found(side: &Side, rows: &[Row], options: &Options) -> SideFound {
         episodes: rows.len() as u64,
         measures: measure(&clean(rows).rows, options),
         faults,
+        judges: Judges::of(side.episodes.iter().filter_map(|episode| episode.parts.as_deref())),
+        rejudged: side.rejudged.clone(),
     }
 }

@@ -20,6 +20,8 @@ pub struct Side {
     pub run: RunView,
     /// Its episodes, in order.
     pub episodes: Vec<Measured>,
+    /// Whose verdicts its episodes have, if not those that they were settled with.
+    pub rejudged: Option<String>,
 }
 
 impl Side {

@@ -9,7 +9,7 @@ use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName};
 use longhaul_core::outcome::Settlement;
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Timestamp;
-use longhaul_store::{AttemptRecord, EpisodeRecord, EpisodeState, ReadError, Reader};
+use longhaul_store::{AttemptRecord, EpisodeRecord, EpisodeState, Line, ReadError, Reader};
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct EpisodeView {
     pub attempts: Vec<AttemptRecord>,
     /// The logs of each attempt: name and blob.
     pub logs: BTreeMap<AttemptId, BTreeMap<String, Digest>>,
+    /// What attempts keep of those before them, of those that were to go on from there.
+    pub lines: BTreeMap<AttemptId, Line>,
 }
 
 impl EpisodeView {
@@ -57,6 +59,27 @@ impl EpisodeView {
     #[must_use]
     pub fn record(&self, id: AttemptId) -> Option<&AttemptRecord> {
         self.attempts.iter().find(|attempt| attempt.id == id)
+    }
+
+    /// The attempts that took the steps of the trajectory that ends with this attempt's, oldest
+    /// first: itself, and before it those that it keeps steps of.
+    #[must_use]
+    pub fn chain(&self, id: AttemptId) -> Vec<AttemptId> {
+        let before = |id: &AttemptId| {
+            let parent = self.lines.get(id)?.kept.parent;
+            // What was stored never names a later one; what is asked of others might.
+            (parent < id.number).then_some(AttemptId { number: parent, ..*id })
+        };
+        let mut chain: Vec<_> = std::iter::successors(Some(id), before).collect();
+        chain.reverse();
+        chain
+    }
+
+    /// Whether the trajectory that ends with this attempt's was cut off and went on.
+    #[must_use]
+    pub fn resumed(&self, id: AttemptId) -> bool {
+        let went_on = |id: &AttemptId| self.lines.get(id).is_some_and(|line| line.resumed.is_some());
+        self.chain(id).iter().any(went_on)
     }
 
     /// The state in one word: `queued`, `active`, or how it was settled.
@@ -89,7 +112,22 @@ pub trait Trajectories {
     /// They cannot be read.
     fn episodes(&self, run: RunId) -> Result<Vec<EpisodeView>, Self::Error>;
 
-    /// The steps of an attempt, in order.
+    /// The ids of the episodes of a run, in order: of a run that is too large to be held whole.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    fn episode_ids(&self, run: RunId) -> Result<Vec<EpisodeId>, Self::Error>;
+
+    /// An episode; none if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    fn episode(&self, id: EpisodeId) -> Result<Option<EpisodeView>, Self::Error>;
+
+    /// The steps of the trajectory that ends with an attempt's, in order: those that it keeps of
+    /// the attempts before it, then its own.
     ///
     /// # Errors
     ///
@@ -129,10 +167,18 @@ impl Trajectories for Reader {
         Self::episodes(self, run)?.into_iter().map(|record| view(self, record)).collect()
     }
 
+    fn episode_ids(&self, run: RunId) -> Result<Vec<EpisodeId>, ReadError> {
+        Self::episode_ids(self, run)
+    }
+
+    fn episode(&self, id: EpisodeId) -> Result<Option<EpisodeView>, ReadError> {
+        Self::episode(self, id)?.map(|record| view(self, record)).transpose()
+    }
+
     fn steps(&self, attempt: AttemptId) -> Result<Vec<StepRecord>, ReadError> {
-        Self::steps(self, attempt, 0)
+        Self::trajectory(self, attempt)?
             .map(|step| {
-                let step = step?;
+                let (attempt, step) = step?;
                 step.record().map_err(|error| ReadError::Damaged {
                     family: "steps",
                     key: format!("{attempt} step {}", step.number),
@@ -163,9 +209,12 @@ impl Trajectories for Reader {
 
 fn view(reader: &Reader, record: EpisodeRecord) -> Result<EpisodeView, ReadError> {
     let attempts = reader.attempts(record.id)?;
-    let mut logs = BTreeMap::new();
+    let (mut logs, mut lines) = (BTreeMap::new(), BTreeMap::new());
     for attempt in &attempts {
         logs.insert(attempt.id, reader.logs(attempt.id)?);
+        if let Some(line) = reader.line(attempt.id)? {
+            lines.insert(attempt.id, line);
+        }
     }
     let (settlement, settled_at, attempt) = match record.state {
         EpisodeState::Queued => (None, None, None),
@@ -183,5 +232,6 @@ fn view(reader: &Reader, record: EpisodeRecord) -> Result<EpisodeView, ReadError
         attempt,
         attempts,
         logs,
+        lines,
     })
 }

@@ -14,7 +14,7 @@ use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Settlement,
 use longhaul_core::plan::{EpisodePlan, LayerKind};
 use longhaul_core::step::{ActionOutcome, Screenshot, StepRecord, StepTiming};
 use longhaul_core::time::{Millis, Timestamp};
-use longhaul_report::{Attempts, ExportError, Exported, Format, Trajectories, export, summarize};
+use longhaul_report::{Attempts, Chosen, ExportError, Exported, Format, Trajectories, summarize};
 use longhaul_store::{
     AttemptFinish, AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, OpenOptions, Reader, RunRecord, Store,
 };
@@ -69,7 +69,7 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
             started: Timestamp(1_700_000_001_000),
             finish: None,
         };
-        let lease = Change::Lease { attempt, epoch };
+        let lease = Change::Lease { attempt, epoch, resumes: false };
         store.append(vec![], vec![Change::Attempt(Box::new(record.clone())), lease]).wait().unwrap();
         for (number, screen) in (0..).zip(screens) {
             let step = StepRecord {
@@ -87,6 +87,8 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
                 calls: Vec::new(),
                 told: None,
                 unreadable: Vec::new(),
+                round: None,
+                stirred: Vec::new(),
             };
             store.put_step(attempt, epoch, number, serde_json::to_vec(&step).unwrap()).wait().unwrap();
         }
@@ -123,6 +125,7 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
             plan,
             attempts: number,
             state: EpisodeState::Settled { settlement, at: Timestamp(1_700_000_009_000), attempt: Some(attempt) },
+            earlier: Vec::new(),
         };
         let changes = vec![Change::Attempt(Box::new(record)), Change::Episode(Box::new(episode))];
         store.append(vec![], changes).wait().unwrap();
@@ -159,6 +162,10 @@ fn store_with_run(folder: &Path) -> Store {
     store
 }
 
+fn export<T: Trajectories>(from: &T, run: RunId, format: Format, out: &Path) -> Result<Exported, ExportError> {
+    longhaul_report::export(&[Chosen { from, run, agents: Vec::new() }], &format, out)
+}
+
 fn lines(path: &Path) -> Vec<Value> {
     std::fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -184,8 +191,8 @@ fn jsonl_has_a_step_a_line_and_each_screenshot_once() {
     let folder = tempfile::tempdir().unwrap();
     let store = store_with_run(&folder.path().join("store"));
     let out = folder.path().join("out");
-    let done = export(store.reader(), run_id(), Format::Jsonl, Attempts::Settling, &out).unwrap();
-    assert_eq!(done, Exported { episodes: 3, steps: 5, screenshots: 3 });
+    let done = export(store.reader(), run_id(), Format::Jsonl(Attempts::Settling), &out).unwrap();
+    assert_eq!(done, Exported { episodes: 3, steps: 5, screenshots: 3, ..Exported::default() });
     let steps = lines(&out.join("steps.jsonl"));
     assert_eq!(steps.len(), 5);
     assert_eq!(steps[1]["attempt"], format!("{}/0/2", run_id()));
@@ -214,10 +221,10 @@ fn all_attempts_are_exported_on_demand() {
     let folder = tempfile::tempdir().unwrap();
     let store = store_with_run(&folder.path().join("store"));
     let out = folder.path().join("out");
-    export(store.reader(), run_id(), Format::Jsonl, Attempts::All, &out).unwrap();
+    export(store.reader(), run_id(), Format::Jsonl(Attempts::All), &out).unwrap();
     assert_eq!(lines(&out.join("steps.jsonl")).len(), 8, "three more of the attempt that faulted");
     let gym = folder.path().join("gym");
-    export(store.reader(), run_id(), Format::GymAnything, Attempts::All, &gym).unwrap();
+    export(store.reader(), run_id(), Format::GymAnything(Attempts::All), &gym).unwrap();
     assert!(gym.join("draw_env/circle/scripted/run_0-attempt_1/traj.jsonl").exists());
     assert!(gym.join("draw_env/circle/scripted/run_0-attempt_2/traj.jsonl").exists());
 }
@@ -227,7 +234,7 @@ fn gym_anything_s_layout_keeps_the_first_observation_and_apart_tasks_of_one_name
     let folder = tempfile::tempdir().unwrap();
     let store = store_with_run(&folder.path().join("store"));
     let out = folder.path().join("out");
-    export(store.reader(), run_id(), Format::GymAnything, Attempts::Settling, &out).unwrap();
+    export(store.reader(), run_id(), Format::GymAnything(Attempts::Settling), &out).unwrap();
     let episode = out.join("draw_env/circle/scripted/run_0");
     assert_eq!(
         files_below(&episode).iter().map(String::as_str).collect::<Vec<_>>(),
@@ -276,12 +283,12 @@ fn nothing_is_overwritten_and_nothing_is_left_of_an_export_that_failed() {
     let out = folder.path().join("out");
     std::fs::create_dir(&out).unwrap();
     std::fs::write(out.join("mine"), "").unwrap();
-    let error = export(store.reader(), run_id(), Format::Jsonl, Attempts::Settling, &out).unwrap_err();
+    let error = export(store.reader(), run_id(), Format::Jsonl(Attempts::Settling), &out).unwrap_err();
     assert!(matches!(error, ExportError::NotEmpty { .. }));
     assert_eq!(files_below(&out).len(), 1);
     let none = RunId::new(Timestamp(1), 1);
     let fresh = folder.path().join("fresh");
-    let error = export(store.reader(), none, Format::Jsonl, Attempts::Settling, &fresh).unwrap_err();
+    let error = export(store.reader(), none, Format::Jsonl(Attempts::Settling), &fresh).unwrap_err();
     assert!(matches!(error, ExportError::NoRun { .. }));
     assert!(!fresh.exists());
 }
@@ -293,7 +300,7 @@ fn a_run_is_exported_beside_the_process_that_writes_to_its_store() {
     let store = store_with_run(&path);
     let reader = Reader::open(&path).unwrap();
     let out = folder.path().join("out");
-    let done = export(&reader, run_id(), Format::Jsonl, Attempts::Settling, &out).unwrap();
+    let done = export(&reader, run_id(), Format::Jsonl(Attempts::Settling), &out).unwrap();
     assert_eq!(done.steps, 5);
     drop(store);
 }

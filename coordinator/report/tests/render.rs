@@ -31,7 +31,7 @@ fn run(random: u32) -> RunView {
 fn side(label: &str, marks: &str, cents: u64) -> Side {
     let run = run(1);
     let episodes = marks.chars().zip(0..).map(|(mark, index)| episode(&run, label, mark, index, cents)).collect();
-    Side { label: label.to_owned(), agent: label.to_owned(), run, episodes }
+    Side { label: label.to_owned(), agent: label.to_owned(), run, episodes, rejudged: None }
 }
 
 fn episode(run: &RunView, agent: &str, mark: char, index: u32, cents: u64) -> Measured {
@@ -77,6 +77,7 @@ fn episode(run: &RunView, agent: &str, mark: char, index: u32, cents: u64) -> Me
         why: format!("cell {index} {HOSTILE}"),
         last_screen: Some(Digest::of(b"screen")),
         provenance: Provenance { version: Some(agent.len().to_string()), ..Provenance::default() },
+        parts: None,
     }
 }
 

@@ -34,8 +34,10 @@ use crate::allocator::Order;
 use crate::message::{Ask, BATCH_LIMIT, Message, Outgoing, Report, now};
 use crate::project::{EndDetails, Projector};
 use crate::relay::Routes;
+use crate::replicas::{Files, Known};
 use crate::session::wire;
 use crate::shares::Shares;
+use crate::trajectory::Holder;
 
 /// After so many events the state is saved and the journal before it deleted, so that a
 /// start never replays more.
@@ -118,6 +120,9 @@ pub(crate) struct Actor {
     shares: Shares,
     /// Where connections may be relayed to.
     routes: Routes,
+    /// The files of addresses that runs name, and what they say.
+    files: Files,
+    replicas: BTreeMap<String, Known>,
     /// Workers have said by which shares they act since these were divided.
     shares_due: bool,
     draining: Option<String>,
@@ -154,6 +159,8 @@ impl Actor {
             secrets: BTreeMap::new(),
             shares: Shares::new(terms.lease_ttl),
             routes: Routes::default(),
+            files: Files::default(),
+            replicas: BTreeMap::new(),
             shares_due: false,
             terms,
             draining: None,
@@ -167,6 +174,10 @@ impl Actor {
 
     pub(crate) fn routes(&self) -> Routes {
         self.routes.clone()
+    }
+
+    pub(crate) fn files(&self) -> Files {
+        self.files.clone()
     }
 
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
@@ -282,6 +293,7 @@ impl Actor {
             }
             let runs = &self.engine.state().runs;
             self.routes.forget(|run| runs.contains_key(&run));
+            self.files.forget(|run| runs.contains_key(&run));
             self.commit().await?;
             self.followed.retain(|_, followed| followed.version.receiver_count() > 0);
         }
@@ -336,6 +348,8 @@ impl Actor {
             Message::Report { worker, session, report } => self.report(worker, session, *report)?,
             Message::Ask(ask) => self.ask(ask)?,
             Message::Slurm(command) => self.internal(*command)?,
+            Message::NodesDrained { nodes } => self.nodes_drained(&nodes)?,
+            Message::Replicas(files) => self.keep_replicas(files),
             Message::EndAllocations { done } => self.end_allocations(done)?,
             Message::Brief { reply } => {
                 let brief = self.brief();
@@ -368,6 +382,9 @@ impl Actor {
                 if self.engine.state().holder(lease) == Some(worker) {
                     if is_past_start(phase) {
                         self.engine.observe_started(lease);
+                    }
+                    if phase == v1::AttemptPhase::Acting {
+                        self.engine.observe_steps(lease, steps);
                     }
                     self.progress.insert(lease.attempt, (phase, steps));
                     self.deferred.push(Deferred::Publish(Notice::RunChanged(lease.attempt.episode.run)));
@@ -475,12 +492,31 @@ impl Actor {
             Ask::Submit { run, plan, digest, gateway, terms, reply } => {
                 let state = self.engine.state();
                 let existed = state.runs.contains_key(&run) || state.forgotten.contains_key(&run);
-                if let Some(gateway) = gateway {
+                if let Some(gateway) = gateway.filter(|_| !existed) {
                     // Before any lease of it: a worker that was told nothing uses a limit whole.
                     self.learn_endpoints(run, &gateway);
                 }
                 let outcome = self.command(Command::SubmitRun { run, plan: *plan, digest, terms })?;
+                if outcome.is_err() {
+                    let runs = &self.engine.state().runs;
+                    self.routes.forget(|run| runs.contains_key(&run));
+                    self.files.forget(|run| runs.contains_key(&run));
+                }
                 self.answer(reply, outcome.map(|()| existed));
+            }
+            Ask::Resume { run, by, kinds, back, reply } => {
+                let open = |engine: &Engine| engine.state().runs.get(&run).map_or(0, |run| run.open);
+                let before = open(&self.engine);
+                let (revived, gateway) = back.map_or((None, None), |back| (Some(back.run), back.gateway));
+                if let Some(gateway) = gateway.filter(|_| self.engine.state().forgotten.contains_key(&run)) {
+                    self.learn_endpoints(run, &gateway);
+                }
+                let outcome = self.command(Command::ResumeRun { run, by, kinds, revived })?;
+                let runs = &self.engine.state().runs;
+                self.routes.forget(|run| runs.contains_key(&run));
+                self.files.forget(|run| runs.contains_key(&run));
+                let after = open(&self.engine);
+                self.answer(reply, outcome.map(|()| (after.saturating_sub(before), after)));
             }
             Ask::Cancel { run, by, reply } => {
                 let open = self.engine.state().runs.get(&run).map_or(0, |run| run.open);
@@ -522,6 +558,15 @@ impl Actor {
                 let secrets = self.secrets.clone().into_iter().collect();
                 self.answer(reply, secrets);
             }
+            Ask::Replicas { reply } => {
+                let rows = self.replicas.iter().map(|(path, known)| v1::ReplicasRow {
+                    path: path.clone(),
+                    urls: known.urls.clone(),
+                    problem: known.problem.clone().unwrap_or_default(),
+                });
+                let rows = rows.collect();
+                self.answer(reply, rows);
+            }
             Ask::Pools { reply } => {
                 let pools = self.pools();
                 self.answer(reply, pools);
@@ -529,6 +574,14 @@ impl Actor {
             Ask::ResumePool { pool, reply } => {
                 let outcome = self.command(Command::ResumePool { pool })?;
                 self.answer(reply, outcome);
+            }
+            Ask::Holder { lease, reply } => {
+                let state = self.engine.state();
+                let worker = state.holder(lease).and_then(|worker| state.workers.get(&worker));
+                let holder = worker.map(|worker| Holder {
+                    allocation: worker.profile.allocation.as_ref().map(longhaul_engine::WorkerAllocation::id),
+                });
+                self.answer(reply, holder);
             }
             Ask::Live { episode, reply } => {
                 let live = self.live(episode);
@@ -546,8 +599,8 @@ impl Actor {
 
 /// The sandbox is up and the setup done: what makes a start heavy is over.
 const fn is_past_start(phase: v1::AttemptPhase) -> bool {
-    use v1::AttemptPhase::{Acting, Export, Verifying};
-    matches!(phase, Acting | Export | Verifying)
+    use v1::AttemptPhase::{Acting, Export, Replaying, Verifying};
+    matches!(phase, Acting | Export | Replaying | Verifying)
 }
 
 fn is_given_back(end: &AttemptEnd) -> bool {

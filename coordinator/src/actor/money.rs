@@ -16,6 +16,7 @@ use longhaul_store::Change;
 use super::{Actor, ActorError};
 use crate::message::{Report, now};
 use crate::project;
+use crate::replicas::Known;
 
 impl Actor {
     /// What a worker says of a purse. One whose lease is over asks in vain, and hears that by
@@ -102,8 +103,31 @@ impl Actor {
         if !self.secrets.is_empty() {
             self.tell_secrets(worker);
         }
+        if !self.replicas.is_empty() {
+            self.tell_replicas(worker);
+        }
         self.shares.joined(worker);
         self.tell_shares();
+    }
+
+    /// Takes what files of addresses name now, and tells every worker.
+    pub(super) fn keep_replicas(&mut self, files: BTreeMap<String, Known>) {
+        self.routes.moved(&files);
+        self.replicas = files;
+        let workers: Vec<WorkerId> = self.sessions.keys().copied().collect();
+        for worker in workers {
+            self.tell_replicas(worker);
+        }
+    }
+
+    fn tell_replicas(&mut self, worker: WorkerId) {
+        let file = |(path, known): (&String, &Known)| v1::ReplicaFile {
+            path: path.clone(),
+            urls: known.urls.clone(),
+            keyed: known.keyed,
+        };
+        let files = self.replicas.iter().map(file).collect();
+        self.tell(worker, Down::ReplicaFiles(v1::ReplicaFiles { files }));
     }
 
     /// Runs that were submitted before this process began.
@@ -128,6 +152,7 @@ impl Actor {
         let limits = plan.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.limits));
         self.shares.learn(run, limits.collect::<BTreeMap<_, _>>());
         self.routes.learn(run, plan);
+        self.files.learn(run, plan);
         self.tell_shares();
     }
 

@@ -29,10 +29,14 @@ impl Actor {
                     self.greet(worker);
                 }
             }
-            Effect::SendLease { worker, lease, plan } => {
+            Effect::SendLease { worker, lease, plan, resumes, verifies } => {
                 let plan = digest_bytes(&plan).into();
                 let uncapped = self.is_uncapped(lease.attempt.episode);
-                self.tell(worker, Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan, uncapped }));
+                let verifies = verifies.map(|ended_by| ended_by.to_string()).unwrap_or_default();
+                self.tell(
+                    worker,
+                    Down::Lease(v1::Lease { attempt: Some(wire(lease)), plan, uncapped, resumes, verifies }),
+                );
             }
             Effect::SendRevoke { worker, lease, reason } => {
                 let reason = match reason {

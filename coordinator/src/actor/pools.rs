@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_core::ids::WorkerId;
 use longhaul_engine::allocation::{Allocation, AllocationEnd, AllocationState, Queue, Submission};
 use longhaul_engine::state::State;
 use longhaul_engine::{Command, Event, JobEnd, Pool, PoolId, PoolWhy, Token};
 use longhaul_proto::v1;
+use longhaul_slurm::DrainedNode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Actor, ActorError, Deferred};
@@ -95,6 +97,25 @@ impl Actor {
             let keep = passes_kept(self.engine.state(), &token);
             self.deferred.push(Deferred::Order(Order::Revoke { token, keep }));
         }
+    }
+
+    /// Workers of ours on drained nodes take nothing new. They finish what they have, and then their
+    /// allocation ends, sooner than its time would.
+    pub(super) fn nodes_drained(&mut self, nodes: &[DrainedNode]) -> Result<(), ActorError> {
+        let workers = self.engine.state().workers.iter();
+        let told: Vec<(WorkerId, String)> = workers
+            .filter(|(_, worker)| worker.profile.allocation.is_some() && worker.draining.is_none())
+            .filter_map(|(id, worker)| {
+                let node = nodes.iter().find(|node| node.name == worker.profile.hostname)?;
+                let reason = node.reason.as_deref().unwrap_or("no reason was given");
+                Some((*id, format!("the node {} was drained: {reason}", node.name)))
+            })
+            .collect();
+        for (worker, reason) in told {
+            tracing::info!(%worker, reason, "a worker takes nothing new");
+            self.internal(Command::DrainWorker { worker, reason })?;
+        }
+        Ok(())
     }
 
     /// No pool asks any more, and what is there is ended.
@@ -211,7 +232,6 @@ fn row(why: PoolWhy) -> v1::PoolRow {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_core::ids::WorkerId;
     use longhaul_core::time::{Millis, Timestamp};
     use longhaul_engine::JobId;
     use longhaul_engine::allocation::Stage;

@@ -162,5 +162,6 @@ const fn phase_name(phase: v1::AttemptPhase) -> &'static str {
         v1::AttemptPhase::Export => "export",
         v1::AttemptPhase::Verifying => "verifying",
         v1::AttemptPhase::Parked => "parked",
+        v1::AttemptPhase::Replaying => "replaying",
     }
 }

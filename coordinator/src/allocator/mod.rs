@@ -29,6 +29,9 @@ use crate::passes::Passes;
 /// How often what the partitions offer is looked at.
 const PARTITIONS_EVERY: Duration = Duration::from_secs(300);
 
+/// With every so many looks at the queue it is asked which nodes were drained.
+const NODES_EVERY: u32 = 6;
+
 /// After something was submitted or cancelled, the queue is looked at this soon.
 const SOON: Duration = Duration::from_secs(2);
 
@@ -168,6 +171,8 @@ pub(crate) struct Allocator<C> {
     taken: BTreeMap<String, JobId>,
     /// Looks in a row that came to nothing.
     silent: u32,
+    /// Looks at the queue while something of ours was in it.
+    looks: u32,
     accounting: bool,
 }
 
@@ -182,7 +187,7 @@ impl<C: Commands> Allocator<C> {
         mailbox: mpsc::Sender<Message>,
         passes: Passes,
     ) -> Self {
-        Self { client, config, orders, mailbox, passes, taken: BTreeMap::new(), silent: 0, accounting: true }
+        Self { client, config, orders, mailbox, passes, taken: BTreeMap::new(), silent: 0, looks: 0, accounting: true }
     }
 
     /// Works until the coordinator stops. What is under way at that moment is a submission
@@ -339,6 +344,12 @@ impl<C: Commands> Allocator<C> {
         let jobs: Vec<_> = queue.jobs.iter().flat_map(|job| translate::job(job, &brief)).collect();
         let missing = translate::missing(&brief, &jobs);
         self.tell(Command::QueueSeen { mark: brief.mark, asked_at, jobs }).await?;
+        if brief.submissions.values().any(|known| !known.live.is_empty()) {
+            self.looks = self.looks.wrapping_add(1);
+            if self.looks.is_multiple_of(NODES_EVERY) {
+                self.look_at_nodes().await?;
+            }
+        }
         if missing.is_empty() || !self.accounting {
             return Ok(());
         }
@@ -353,6 +364,18 @@ impl<C: Commands> Allocator<C> {
             Err(failure) => tracing::debug!(error = chain(&failure), "the accounting does not answer"),
         }
         Ok(())
+    }
+
+    /// Whoever drains a node wants it empty: its workers are to take nothing new.
+    async fn look_at_nodes(&mut self) -> Result<(), Stopped> {
+        match self.client.drained().await {
+            Ok(nodes) if nodes.is_empty() => Ok(()),
+            Ok(nodes) => self.mailbox.send(Message::NodesDrained { nodes }).await.map_err(|_| Stopped),
+            Err(failure) => {
+                tracing::debug!(error = chain(&failure), "which nodes were drained is not known");
+                Ok(())
+            }
+        }
     }
 
     async fn look_at_partitions(&mut self) -> Result<(), Stopped> {

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch};
+use longhaul_core::resume::Kept;
 use rocksdb::WriteBatch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use crate::error::{AppendError, BlobError, LogError, PruneError, ReadError, Repo
 use crate::family::Family;
 use crate::format::{self, Reported};
 use crate::keys::{self, Kind};
+use crate::merge::RawRow;
 use crate::reader::decode;
 use crate::records::{AttemptRecord, CallProgress, Change, Receipt, StepProgress, StoredCall};
 use crate::rocks::Rocks;
@@ -29,6 +31,9 @@ pub(crate) struct LeaseRow {
     pub(crate) attempt: Option<u32>,
     /// The epoch of the lease, or of the last one.
     pub(crate) epoch: Epoch,
+    /// What the next attempt may keep, where the attempt that has the lease adds nothing to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) head: Option<Kept>,
 }
 
 /// Where the journal ends.
@@ -52,13 +57,13 @@ pub(crate) struct Commit<'a> {
 }
 
 /// The puts of one command: all of them are staged, or none.
-struct Draft<'a, 'b> {
+pub(crate) struct Draft<'a, 'b> {
     commit: &'a Commit<'b>,
     puts: Puts,
 }
 
 impl Draft<'_, '_> {
-    fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
         let at = (family, key);
         if let Some(value) = self.puts.get(&at) {
             return decode(family, &at.1, value).map(Some).map_err(unreadable);
@@ -70,7 +75,12 @@ impl Draft<'_, '_> {
         self.puts.insert((family, key), value);
     }
 
-    fn put_json<T: Serialize>(&mut self, family: Family, key: Vec<u8>, record: &T) -> Result<(), AppendError> {
+    pub(crate) fn put_json<T: Serialize>(
+        &mut self,
+        family: Family,
+        key: Vec<u8>,
+        record: &T,
+    ) -> Result<(), AppendError> {
         let value =
             format::encode_json(record).map_err(|error| AppendError::Unwritable { reason: error.to_string() })?;
         self.put(family, key, value);
@@ -87,29 +97,9 @@ impl Draft<'_, '_> {
                 self.put_json(Family::Attempts, keys::attempt(Kind::Attempt, attempt.id), attempt)
             }
             Change::Layer(layer) => self.put_json(Family::Layers, keys::digest(Kind::Layer, &layer.key), layer),
-            Change::Lease { attempt, epoch } => self.lease(*attempt, *epoch),
-            Change::LeaseOver { episode } => {
-                let key = keys::episode(Kind::Lease, *episode);
-                match self.get::<LeaseRow>(Family::Episodes, key.clone())? {
-                    Some(row) => self.put_json(Family::Episodes, key, &LeaseRow { attempt: None, ..row }),
-                    None => Ok(()),
-                }
-            }
+            Change::Lease { attempt, epoch, resumes } => self.lease(*attempt, *epoch, *resumes),
+            Change::LeaseOver { episode } => self.lease_over(*episode),
         }
-    }
-
-    fn lease(&mut self, attempt: AttemptId, epoch: Epoch) -> Result<(), AppendError> {
-        if self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))?.is_none() {
-            return Err(AppendError::UnknownAttempt { attempt });
-        }
-        let episode = attempt.episode;
-        let key = keys::episode(Kind::Lease, episode);
-        if let Some(row) = self.get::<LeaseRow>(Family::Episodes, key.clone())?
-            && epoch <= row.epoch
-        {
-            return Err(AppendError::StaleEpoch { episode, epoch, current: row.epoch });
-        }
-        self.put_json(Family::Episodes, key, &LeaseRow { attempt: Some(attempt.number), epoch })
     }
 }
 
@@ -123,7 +113,7 @@ impl<'a> Commit<'a> {
         self.batch
     }
 
-    fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, family: Family, key: Vec<u8>) -> Result<Option<T>, WriteError> {
         let at = (family, key);
         let value = match self.staged.get(&at) {
             Some(value) => Some(decode(family, &at.1, value)),
@@ -144,7 +134,7 @@ impl<'a> Commit<'a> {
         self.value(Family::Blobs, keys::digest(Kind::BlobInfo, digest)).map(|value| value.is_some())
     }
 
-    fn stage(&mut self, puts: Puts) {
+    pub(crate) fn stage(&mut self, puts: impl IntoIterator<Item = ((Family, Vec<u8>), Vec<u8>)>) {
         for ((family, key), value) in puts {
             self.rocks.put(&mut self.batch, family, &key, &value);
             self.staged.insert((family, key), value);
@@ -207,7 +197,9 @@ impl<'a> Commit<'a> {
         let reported = Reported { epoch, late, digest: *digest, record_json };
         puts.insert((Family::Steps, key), format::encode_step(&reported));
         let progress_key = keys::attempt(Kind::Progress, attempt);
-        let mut progress: StepProgress = self.get(Family::Steps, progress_key.clone())?.unwrap_or_default();
+        let known: Option<StepProgress> = self.get(Family::Steps, progress_key.clone())?;
+        self.may_have(attempt, number, known)?;
+        let mut progress = known.unwrap_or_default();
         if progress.next == number {
             progress = self.progress_past(attempt, number, *digest)?;
             let value = format::encode_json(&progress)
@@ -277,9 +269,9 @@ impl<'a> Commit<'a> {
             .map_err(|reason| unreadable(crate::reader::damaged(Family::Ledger, &key, reason)))
     }
 
-    fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, ReportError> {
+    pub(crate) fn is_late(&self, attempt: AttemptId, epoch: Epoch) -> Result<bool, ReportError> {
         let lease = self.current_lease(attempt.episode)?;
-        if lease == Some(LeaseRow { attempt: Some(attempt.number), epoch }) {
+        if lease.is_some_and(|row| row.attempt == Some(attempt.number) && row.epoch == epoch) {
             return Ok(false);
         }
         match self.get::<AttemptRecord>(Family::Attempts, keys::attempt(Kind::Attempt, attempt))? {
@@ -325,6 +317,11 @@ impl<'a> Commit<'a> {
         self.rocks.put(&mut self.batch, Family::Journal, &key, &format::encode_raw(state));
         self.journal.snapshot = self.journal.snapshot.max(through);
         Ok(())
+    }
+
+    /// Rows of a run of another store, as they are there.
+    pub(crate) fn rows(&mut self, rows: Vec<RawRow>) {
+        self.stage(rows.into_iter().map(|(family, key, value)| ((family, key), value)));
     }
 
     /// Deletes the events through `through`, and all snapshots but the newest.

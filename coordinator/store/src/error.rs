@@ -279,6 +279,14 @@ pub enum ReportError {
         /// The attempt's own.
         expected: Epoch,
     },
+    /// It is not in line with what the attempt keeps of those before it.
+    #[error("attempt {attempt} cannot go on so: {reason}")]
+    NotKept {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Why not.
+        reason: &'static str,
+    },
     /// The screenshot of a step, or a part of a call's request or response, was not put before it.
     #[error("{what} {number} of attempt {attempt} names {} {digest}, which is not there", what.blob())]
     MissingBlob {

@@ -18,7 +18,20 @@ use serde::de::DeserializeOwned;
 use crate::records::{StoredCall, StoredStep};
 
 /// The version of the store as a whole; in its `format` file and its meta family.
-pub(crate) const STORE_FORMAT: u32 = 1;
+///
+/// | version | what an earlier program would misread |
+/// |---|---|
+/// | 2 | the steps of an attempt that resumed begin with what it keeps of earlier ones |
+/// | 1 | |
+pub(crate) const STORE_FORMAT: u32 = 2;
+
+/// The earliest version that is read as it is, and raised when the store is opened for writing.
+pub(crate) const EARLIEST_FORMAT: u32 = 1;
+
+/// Whether a store of that version is understood.
+pub(crate) const fn is_known(version: u32) -> bool {
+    EARLIEST_FORMAT <= version && version <= STORE_FORMAT
+}
 
 const JSON: u8 = 1;
 const RAW: u8 = 2;
@@ -106,6 +119,14 @@ fn decode_reported(format: u8, value: &[u8]) -> Result<Reported<'_>, String> {
         digest: Digest::from_bytes(*digest),
         record_json,
     })
+}
+
+/// The JSON of a value of any format but that of plain bytes.
+pub(crate) fn json_of(value: &[u8]) -> Result<&[u8], String> {
+    match value.first() {
+        Some(&format @ (STEP | CALL)) => decode_reported(format, value).map(|reported| reported.record_json),
+        _ => body(value, JSON),
+    }
 }
 
 fn body(value: &[u8], wanted: u8) -> Result<&[u8], String> {

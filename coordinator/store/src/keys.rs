@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! journal   e SEQUENCE               an event      s SEQUENCE               a snapshot through it
-//! runs      r RUN                    a run
+//! runs      r RUN                    a run          m RUN                    that it came from another store
 //! episodes  E RUN INDEX              an episode    L RUN INDEX              who has its lease
 //! attempts  a RUN INDEX NUMBER       an attempt    l RUN INDEX NUMBER name  a log of it
+//!           k RUN INDEX NUMBER       what it keeps of the attempts before it
 //! steps     S RUN INDEX NUMBER STEP  a step        p RUN INDEX NUMBER       how far they are whole
 //! ledger    C RUN INDEX NUMBER CALL  a model call c RUN INDEX NUMBER       how far they are whole, and their sums
 //! blobs     b DIGEST                 the bytes     i DIGEST                 their count: that they are there
@@ -25,10 +26,12 @@ pub(crate) enum Kind {
     Event = b'e',
     Snapshot = b's',
     Run = b'r',
+    Arrival = b'm',
     Episode = b'E',
     Lease = b'L',
     Attempt = b'a',
     Log = b'l',
+    Line = b'k',
     Step = b'S',
     Progress = b'p',
     Call = b'C',

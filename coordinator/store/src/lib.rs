@@ -18,6 +18,7 @@
 //! Keys are one kind byte and big-endian ids, so that their order is the order of the
 //! ids; values are one format byte and a record.
 
+mod chain;
 mod commit;
 mod crc32c;
 mod error;
@@ -26,6 +27,7 @@ mod format;
 mod keys;
 mod lock;
 mod logfile;
+mod merge;
 mod open;
 mod place;
 mod reader;
@@ -36,16 +38,19 @@ mod ticket;
 mod verify;
 mod writer;
 
+pub use chain::{Line, Link};
 pub use error::{
     AppendError, BlobError, LogError, OpenError, PruneError, ReadError, ReportError, ReportKind, WriteError,
 };
 pub use lock::Holder;
+pub use merge::{Arrival, Merge, MergeError, Merged, Tally};
 pub use open::{OpenOptions, SpaceFloor, Warning, backup};
 pub use place::free_bytes;
 pub use reader::Reader;
 pub use records::{
-    AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, EpisodeRecord, EpisodeState, JournalEntry,
-    LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall, StoredStep,
+    AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, Earlier, EpisodeRecord, EpisodeState,
+    JournalEntry, LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall,
+    StoredStep,
 };
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;

@@ -3,7 +3,7 @@
 //! ```text
 //! FOLDER/        0700
 //!   lock         who writes to it; locked while somebody does
-//!   format       `longhaul-store 1`: read before RocksDB touches anything
+//!   format       `longhaul-store 2`: read before RocksDB touches anything
 //!   db/          RocksDB's files
 //!   restored     only in a checkpoint, until it is opened
 //! ```
@@ -112,7 +112,7 @@ fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) ->
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Store, OpenError> {
     // What is not a store is left as it is: its mode too, and no lock in it.
     let is_store = || match check_format(path) {
-        Ok(()) => Ok(true),
+        Ok(_) => Ok(true),
         Err(OpenError::NotAStore { .. }) => check_empty(path).map(|()| false),
         Err(other) => Err(other),
     };
@@ -132,6 +132,11 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Store, OpenErro
         Rocks::open(&database).map_err(|reason| OpenError::Rocks { path: path.to_owned(), reason }).map(Arc::new)?;
     if settle_incarnation(&rocks, path, options.incarnation)? {
         warnings.push(Warning::Restored);
+    }
+    // The records of an earlier format are those of this one; an earlier program is kept out.
+    if check_format(path)? != known() {
+        write_format(path)?;
+        place::sync_folder(path).map_err(failed("sync", path))?;
     }
     place::make_files_private(&database).map_err(failed("set the mode of the files in", &database))?;
 
@@ -174,8 +179,8 @@ pub(crate) fn check_logs(database: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// That the folder holds a store of a format that is known.
-pub(crate) fn check_format(path: &Path) -> Result<(), OpenError> {
+/// The format of the store that the folder holds, which is known.
+pub(crate) fn check_format(path: &Path) -> Result<u32, OpenError> {
     let file = path.join(FORMAT);
     let content = match fs::read(&file) {
         Ok(content) => content,
@@ -186,8 +191,9 @@ pub(crate) fn check_format(path: &Path) -> Result<(), OpenError> {
     };
     let text = String::from_utf8_lossy(&content);
     let version = text.trim_end().strip_prefix(FORMAT_PREFIX);
-    if version.and_then(|version| version.parse().ok()) == Some(format::STORE_FORMAT) {
-        return Ok(());
+    if let Some(version) = version.and_then(|version| version.parse().ok()).filter(|version| format::is_known(*version))
+    {
+        return Ok(version);
     }
     let found = version.unwrap_or_else(|| text.trim_end()).chars().take(40).collect::<String>();
     Err(unknown_format(path, found.escape_debug().to_string()))
@@ -246,14 +252,15 @@ fn settle_incarnation(rocks: &Rocks, path: &Path, incarnation: u64) -> Result<bo
     let restored = marker.try_exists().map_err(failed("look at", &marker))?;
     let known_format = read_meta::<u32>(rocks, Kind::Format).map_err(damaged)?;
     match known_format {
-        Some(format) if format != known() => return Err(unknown_format(path, format.to_string())),
-        Some(_) if !restored => return Ok(false),
+        Some(format) if !format::is_known(format) => return Err(unknown_format(path, format.to_string())),
+        Some(format) if format == known() && !restored => return Ok(false),
         Some(_) | None => {}
     }
     let mut batch = WriteBatch::default();
-    for (kind, value) in
-        [(Kind::Format, format::encode_json(&known())), (Kind::Incarnation, format::encode_json(&incarnation))]
-    {
+    // One that is only raised to this format stays itself.
+    let incarnation = (restored || known_format.is_none()).then(|| format::encode_json(&incarnation));
+    let values = [(Kind::Format, Some(format::encode_json(&known()))), (Kind::Incarnation, incarnation)];
+    for (kind, value) in values.into_iter().filter_map(|(kind, value)| Some((kind, value?))) {
         let value = value.map_err(|error| OpenError::Rocks { path: path.to_owned(), reason: error.to_string() })?;
         rocks.put(&mut batch, Family::Meta, &keys::meta(kind), &value);
     }
@@ -273,7 +280,7 @@ fn read_meta<T: serde::de::DeserializeOwned>(rocks: &Rocks, kind: Kind) -> Resul
 pub(crate) fn read_incarnation(rocks: &Rocks, path: &Path) -> Result<u64, OpenError> {
     let damaged = |source| OpenError::Damaged { path: path.to_owned(), source };
     match read_meta::<u32>(rocks, Kind::Format).map_err(damaged)? {
-        Some(format) if format == known() => {}
+        Some(format) if format::is_known(format) => {}
         Some(format) => return Err(unknown_format(path, format.to_string())),
         // Its making was cut short, or is under way.
         None => return Err(OpenError::NotAStore { path: path.to_owned() }),

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{OpenError, ReadError};
 use crate::family::Family;
 use crate::keys::{self, Kind};
+use crate::merge::Arrival;
 use crate::records::{
     AttemptRecord, CallProgress, EpisodeRecord, JournalEntry, LayerRecord, RunRecord, Snapshot, StepProgress,
     StoredCall, StoredStep,
@@ -136,6 +137,15 @@ impl Reader {
         self.records(Family::Runs, vec![Kind::Run as u8]).collect()
     }
 
+    /// The mark of a run that was copied from another store, or is on its way.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub fn arrival(&self, id: RunId) -> Result<Option<Arrival>, ReadError> {
+        self.record(Family::Runs, &keys::run(Kind::Arrival, id))
+    }
+
     /// What a run was asked to do; none if the run or its plan is not there.
     ///
     /// # Errors
@@ -165,6 +175,24 @@ impl Reader {
     /// The store cannot be read.
     pub fn episodes(&self, run: RunId) -> Result<Vec<EpisodeRecord>, ReadError> {
         self.records(Family::Episodes, keys::run(Kind::Episode, run)).collect()
+    }
+
+    /// The ids of the episodes of a run, in order: of a run that is too large to be held whole.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub fn episode_ids(&self, run: RunId) -> Result<Vec<EpisodeId>, ReadError> {
+        let prefix = keys::run(Kind::Episode, run);
+        let from = prefix.clone();
+        self.rocks
+            .scan(Family::Episodes, prefix, &from)
+            .map(|row| {
+                let (key, _) = row?;
+                keys::read_episode(Kind::Episode, &key)
+                    .ok_or_else(|| damaged(Family::Episodes, &key, "its key is not an episode's".to_owned()))
+            })
+            .collect()
     }
 
     /// An attempt.

@@ -91,6 +91,24 @@ pub struct EpisodeRecord {
     pub attempts: u32,
     /// Where it is.
     pub state: EpisodeState,
+    /// How it was settled before a person wanted it to be done again, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<Earlier>,
+}
+
+/// A settlement that a person took back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// How the episode was settled.
+    pub settlement: Settlement,
+    /// When.
+    pub settled_at: Timestamp,
+    /// How many attempts it had had by then.
+    pub attempts: u32,
+    /// When it was taken back.
+    pub reopened_at: Timestamp,
+    /// Who did.
+    pub by: String,
 }
 
 /// Where an episode is.
@@ -239,6 +257,8 @@ pub enum Change {
         attempt: AttemptId,
         /// The fencing number of its lease.
         epoch: Epoch,
+        /// Whether it is to go on where the attempt before it was cut off.
+        resumes: bool,
     },
     /// Nobody has the episode's lease any more: steps committed after this are late.
     LeaseOver {

@@ -10,10 +10,12 @@ use std::thread::JoinHandle;
 use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
+use longhaul_core::resume::Resumed;
 use longhaul_core::step::StepRecord;
 
 use crate::error::{AppendError, BlobError, LogError, OpenError, PruneError, ReportError, ReportKind, WriteError};
 use crate::lock::StoreLock;
+use crate::merge::RawRow;
 use crate::open::{self, OpenOptions, Warning};
 use crate::reader::Reader;
 use crate::records::{Change, Receipt};
@@ -215,6 +217,13 @@ impl Store {
         self.send(|done| Command::Call { call, done })
     }
 
+    /// Notes that an attempt, which was to go on where an earlier one was cut off, stands there.
+    /// Its own steps are taken from then on, and none before.
+    pub fn put_resumed(&self, attempt: AttemptId, epoch: Epoch, resumed: Resumed) -> Ticket<Receipt, ReportError> {
+        let resumed = Box::new(resumed);
+        self.send(|done| Command::Resumed { attempt, epoch, resumed, done })
+    }
+
     /// Notes that a blob, which was put before, is a log of an attempt. A log that comes
     /// again under its name takes the place of the earlier one.
     pub fn put_log(&self, attempt: AttemptId, epoch: Epoch, name: String, blob: Digest) -> Ticket<(), LogError> {
@@ -226,6 +235,11 @@ impl Store {
             return answered(Err(LogError::BadName { attempt }));
         }
         self.send(|done| Command::Log { attempt, epoch, name, digest: blob, done })
+    }
+
+    /// Writes rows of a run of another store, as they are there.
+    pub(crate) fn put_rows(&self, rows: Vec<RawRow>) -> Ticket<(), WriteError> {
+        self.send(|done| Command::Rows { rows, done })
     }
 
     /// Stores the engine's state as it was after event `through`. Recovery is the newest

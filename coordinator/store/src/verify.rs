@@ -10,13 +10,15 @@ use std::fs;
 use std::path::Path;
 
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::AttemptId;
+use longhaul_core::ids::{AttemptId, RunId};
 
+use crate::chain::Line;
 use crate::commit::LeaseRow;
 use crate::error::{OpenError, ReadError};
 use crate::family::Family;
 use crate::keys::{self, Kind};
 use crate::lock::SharedLock;
+use crate::merge::Arrival;
 use crate::reader::{Reader, damaged, decode};
 use crate::records::{AttemptRecord, CallProgress, EpisodeRecord, EpisodeState, LayerRecord, RunRecord, StepProgress};
 use crate::{format, logfile, open};
@@ -211,6 +213,16 @@ impl Check<'_> {
     }
 
     fn run(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
+        if let Some(run) = keys::read_run(Kind::Arrival, key) {
+            let arrival: Arrival = decode(family, key, value).map_err(|error| error.to_string())?;
+            if arrival.whole {
+                return there(self.reader.run(run), "its run");
+            }
+            return Err(format!(
+                "its copy from {} was cut short and is shown to nobody: merge that store again",
+                arrival.from.escape_debug()
+            ));
+        }
         let run: RunRecord = decode(family, key, value).map_err(|error| error.to_string())?;
         if keys::read_run(Kind::Run, key) != Some(run.id) {
             return Err(format!("it is run {}", run.id));
@@ -221,11 +233,15 @@ impl Check<'_> {
     fn episode(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
         if let Some(id) = keys::read_episode(Kind::Lease, key) {
             let lease: LeaseRow = decode(family, key, value).map_err(|error| error.to_string())?;
-            return lease.attempt.map_or(Ok(()), |number| self.needs_attempt(AttemptId { episode: id, number }));
+            let mut named = lease.attempt.into_iter().chain(lease.head.map(|head| head.parent));
+            return named.try_for_each(|number| self.needs_attempt(AttemptId { episode: id, number }));
         }
         let episode: EpisodeRecord = decode(family, key, value).map_err(|error| error.to_string())?;
         if keys::read_episode(Kind::Episode, key) != Some(episode.id) {
             return Err(format!("it is episode {}", episode.id));
+        }
+        if self.is_arriving(episode.id.run) {
+            return self.needs_blob(&episode.plan);
         }
         there(self.reader.run(episode.id.run), "its run")?;
         match episode.state {
@@ -235,6 +251,12 @@ impl Check<'_> {
             EpisodeState::Queued | EpisodeState::Settled { attempt: None, .. } => {}
         }
         self.needs_blob(&episode.plan)
+    }
+
+    /// Whether the copy of a run was cut short: which of its rows are there says nothing then, and
+    /// that is said once.
+    fn is_arriving(&self, run: RunId) -> bool {
+        self.reader.arrival(run).is_ok_and(|arrival| arrival.is_some_and(|arrival| !arrival.whole))
     }
 
     fn needs_attempt(&self, id: AttemptId) -> Result<(), String> {
@@ -247,11 +269,18 @@ impl Check<'_> {
             self.needs_attempt(id)?;
             return self.needs_blob(&digest);
         }
+        if let Some(id) = keys::read_attempt(Kind::Line, key) {
+            let line: Line = decode(family, key, value).map_err(|error| error.to_string())?;
+            return self.line(id, &line);
+        }
         let attempt: AttemptRecord = decode(family, key, value).map_err(|error| error.to_string())?;
         if keys::read_attempt(Kind::Attempt, key) != Some(attempt.id) {
             return Err(format!("it is attempt {}", attempt.id));
         }
         there(self.reader.episode(attempt.id.episode), "its episode")?;
+        if self.is_arriving(attempt.id.episode.run) {
+            return Ok(());
+        }
         let Some(finish) = attempt.finish.filter(|finish| !finish.late) else { return Ok(()) };
         let progress = self.reader.progress(attempt.id).map_err(|error| error.to_string())?;
         if progress.next < finish.steps {
@@ -260,20 +289,47 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// What an attempt keeps: steps that came in time, without a gap, and the last of them as said.
+    fn line(&self, id: AttemptId, line: &Line) -> Result<(), String> {
+        self.needs_attempt(id)?;
+        let mut next = 0;
+        for link in self.reader.kept(id).map_err(|error| error.to_string())? {
+            if link.first != next {
+                return Err(format!(
+                    "it keeps steps of attempt {} from {} on, not from {next} on",
+                    link.attempt, link.first
+                ));
+            }
+            let steps = self.reader.steps(link.attempt, link.first);
+            for (number, step) in (link.first..link.end).zip(steps) {
+                let step = step.map_err(|error| error.to_string())?;
+                let is_last = number + 1 == line.kept.steps;
+                if step.number != number || step.late || (is_last && step.digest != line.kept.last) {
+                    return Err(format!("it keeps step {number} of attempt {}, which is not there so", link.attempt));
+                }
+                next = number + 1;
+            }
+        }
+        if next == line.kept.steps {
+            Ok(())
+        } else {
+            Err(format!("it keeps {} steps, of which {next} are there", line.kept.steps))
+        }
+    }
+
     fn step(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
         if let Some(id) = keys::read_attempt(Kind::Progress, key) {
             let progress: StepProgress = decode(family, key, value).map_err(|error| error.to_string())?;
-            let mut last = None;
-            for (number, step) in (0..progress.next).zip(self.reader.steps(id, 0)) {
+            let kept = self.reader.line(id).map_err(|error| error.to_string())?.map(|line| line.kept);
+            let mut found = StepProgress { next: kept.map_or(0, |kept| kept.steps), last: kept.map(|kept| kept.last) };
+            for (number, step) in (found.next..progress.next).zip(self.reader.steps(id, 0)) {
                 let step = step.map_err(|error| error.to_string())?;
                 if step.number != number {
                     return Err(format!("step {number} is not there"));
                 }
-                last = Some((number, step.digest));
+                found = StepProgress { next: number + 1, last: Some(step.digest) };
             }
-            if last.map(|(number, _)| number + 1).unwrap_or_default() != progress.next
-                || last.map(|(_, digest)| digest) != progress.last
-            {
+            if found != progress {
                 return Err(format!("{} steps are said to be there, and are not", progress.next));
             }
             return Ok(());

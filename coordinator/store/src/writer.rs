@@ -12,9 +12,11 @@ use std::sync::{Arc, OnceLock};
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, Epoch};
+use longhaul_core::resume::Resumed;
 
 use crate::commit::{Commit, JournalEnd};
 use crate::error::{AppendError, BlobError, LogError, PruneError, ReportError, WriteError};
+use crate::merge::RawRow;
 use crate::open::SpaceFloor;
 use crate::place;
 use crate::records::{Change, Receipt};
@@ -36,9 +38,11 @@ pub(crate) enum Command {
     Blobs { blobs: Vec<Blob>, done: Completer<u32, BlobError> },
     Step { step: StepWrite, done: Completer<Receipt, ReportError> },
     Call { call: Box<CallWrite>, done: Completer<Receipt, ReportError> },
+    Resumed { attempt: AttemptId, epoch: Epoch, resumed: Box<Resumed>, done: Completer<Receipt, ReportError> },
     Log { attempt: AttemptId, epoch: Epoch, name: String, digest: Digest, done: Completer<(), LogError> },
     Snapshot { through: u64, state: Vec<u8>, done: Completer<(), PruneError> },
     Prune { through: u64, done: Completer<(), PruneError> },
+    Rows { rows: Vec<RawRow>, done: Completer<(), WriteError> },
 }
 
 /// Answers a caller once it is known what became of the batch.
@@ -63,16 +67,21 @@ impl Command {
             Self::Step { step, .. } => step.record_json.len(),
             Self::Call { call, .. } => call.record_json.len() + 512,
             Self::Snapshot { state, .. } => state.len(),
-            Self::Log { .. } | Self::Prune { .. } => 128,
+            Self::Resumed { .. } | Self::Log { .. } | Self::Prune { .. } => 128,
+            Self::Rows { rows, .. } => rows.iter().map(|(_, key, value)| key.len() + value.len()).sum(),
         }
     }
 
     /// What must be left on the disk for it.
     const fn floor(&self, floor: SpaceFloor) -> u64 {
         match self {
-            Self::Blobs { .. } | Self::Step { .. } | Self::Log { .. } => floor.bulk,
+            Self::Blobs { .. } | Self::Step { .. } | Self::Log { .. } | Self::Rows { .. } => floor.bulk,
             // A call is paid for, and small: it is stored for as long as anything is.
-            Self::Append { .. } | Self::Call { .. } | Self::Snapshot { .. } | Self::Prune { .. } => floor.journal,
+            Self::Append { .. }
+            | Self::Call { .. }
+            | Self::Resumed { .. }
+            | Self::Snapshot { .. }
+            | Self::Prune { .. } => floor.journal,
         }
     }
 
@@ -80,9 +89,12 @@ impl Command {
         match self {
             Self::Append { done, .. } => done.complete(Err(error.into())),
             Self::Blobs { done, .. } => done.complete(Err(error.into())),
-            Self::Step { done, .. } | Self::Call { done, .. } => done.complete(Err(error.into())),
+            Self::Step { done, .. } | Self::Call { done, .. } | Self::Resumed { done, .. } => {
+                done.complete(Err(error.into()))
+            }
             Self::Log { done, .. } => done.complete(Err(error.into())),
             Self::Snapshot { done, .. } | Self::Prune { done, .. } => done.complete(Err(error.into())),
+            Self::Rows { done, .. } => done.complete(Err(error)),
         }
     }
 
@@ -92,11 +104,16 @@ impl Command {
             Self::Blobs { blobs, done } => answer(done, commit.blobs(&blobs)),
             Self::Step { step, done } => answer(done, commit.step(&step)),
             Self::Call { call, done } => answer(done, commit.call(&call)),
+            Self::Resumed { attempt, epoch, resumed, done } => answer(done, commit.resumed(attempt, epoch, &resumed)),
             Self::Log { attempt, epoch, name, digest, done } => {
                 answer(done, commit.log(attempt, epoch, &name, &digest))
             }
             Self::Snapshot { through, state, done } => answer(done, commit.snapshot(through, &state)),
             Self::Prune { through, done } => answer(done, commit.prune(through)),
+            Self::Rows { rows, done } => {
+                commit.rows(rows);
+                answer(done, Ok(()))
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ fn projections_are_written_with_their_events_or_not_at_all() {
     let changes = vec![
         Change::Run(Box::new(run_record(plan))),
         Change::Episode(Box::new(episode_record(plan, 0))),
-        Change::Lease { attempt: attempt_id(1), epoch: Epoch(1) },
+        Change::Lease { attempt: attempt_id(1), epoch: Epoch(1), resumes: false },
     ];
     assert_eq!(
         store.append(vec![b"submitted".to_vec()], changes.clone()).wait(),
@@ -250,11 +250,11 @@ fn a_format_that_is_not_known_is_refused_and_left_alone() {
     drop(store);
     let format = folder.path().join("format");
     let before = std::fs::read(&format).unwrap();
-    std::fs::write(&format, "longhaul-store 2\n").unwrap();
+    std::fs::write(&format, "longhaul-store 3\n").unwrap();
     for error in
         [Store::open(folder.path(), &options()).unwrap_err(), Reader::open(folder.path()).map(|_| ()).unwrap_err()]
     {
-        assert!(matches!(&error, OpenError::UnknownFormat { found, known: 1, .. } if found == "2"), "{error}");
+        assert!(matches!(&error, OpenError::UnknownFormat { found, known: 2, .. } if found == "3"), "{error}");
     }
     std::fs::write(&format, before).unwrap();
     assert_eq!(open(folder.path()).journal(0).unwrap().len(), 1);

@@ -7,6 +7,7 @@ use super::plan::JudgePlan;
 use super::rubric::Rubric;
 use super::{FramePolicy, Mark};
 use crate::digest::Digest;
+use crate::rounds::RoundResult;
 
 /// Thresholds are met also where a sum of fractions misses them by less than this.
 const CLOSE: f64 = 1e-9;
@@ -114,7 +115,7 @@ pub struct Judgement {
     pub checklist: Digest,
 }
 
-/// What decided a verdict, where a checklist had a part in it.
+/// What decided a verdict that is made of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scorer {
@@ -122,6 +123,8 @@ pub enum Scorer {
     Program,
     /// The checklist judge.
     Checklist,
+    /// The assertions of the task's rounds.
+    Rounds,
 }
 
 /// What the task's own program found, where it did not decide.
@@ -144,7 +147,7 @@ pub enum ProgramPart {
     },
 }
 
-/// What a verdict was made of, where a checklist had a part in it.
+/// What a verdict was made of, where a checklist or rounds had a part in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VerdictParts {
     /// What decided.
@@ -155,6 +158,9 @@ pub struct VerdictParts {
     /// What the checklist judge found, if it came to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checklist: Option<Judgement>,
+    /// What the task's rounds came to, if it has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<RoundResult>,
 }
 
 impl VerdictParts {
@@ -379,7 +385,12 @@ mod tests {
     #[test]
     fn program_and_checklist_agree_only_where_both_have_a_verdict() {
         let judgement = together(&[100.0], 0, &[&[Pass]]);
-        let mut parts = VerdictParts { decided_by: Scorer::Checklist, program: None, checklist: Some(judgement) };
+        let mut parts = VerdictParts {
+            decided_by: Scorer::Checklist,
+            program: None,
+            checklist: Some(judgement),
+            rounds: Vec::new(),
+        };
         assert_eq!(parts.agree(), None);
         let scored = |passed| Some(ProgramPart::Scored { passed, score: 1.0, feedback: String::new() });
         parts.program = scored(true);

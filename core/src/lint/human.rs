@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::finding::{Finding, LintReport, shown};
+use super::finding::{Finding, LintReport, TaskCounts, shown};
 use crate::spec::Severity;
 
 /// How many examples of a code are shown, unless all are asked for.
@@ -21,6 +21,10 @@ pub fn human(report: &LintReport, all: bool) -> String {
 fn write_report(text: &mut String, report: &LintReport, all: bool) -> std::fmt::Result {
     let tasks = &report.tasks;
     writeln!(text, "{} envs, {} tasks: {} loaded, {} refused", report.envs, tasks.files, tasks.loaded, tasks.refused)?;
+    if tasks.with_rounds > 0 {
+        let TaskCounts { with_rounds, rounds, assertions, .. } = tasks;
+        writeln!(text, "{with_rounds} tasks in rounds: {rounds} rounds, {assertions} assertions")?;
+    }
     if !report.splits.is_empty() {
         let splits: Vec<_> = report.splits.iter().map(|(name, count)| format!("{} {count}", shown(name))).collect();
         writeln!(text, "splits: {}", splits.join(", "))?;

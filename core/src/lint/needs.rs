@@ -46,10 +46,10 @@ impl Need {
         }
     }
 
-    /// Whether a container cannot give it.
+    /// Whether a container cannot give it, whatever machine it is on.
     #[must_use]
     pub const fn is_beyond_a_container(self) -> bool {
-        !matches!(self, Self::Services)
+        !matches!(self, Self::Services | Self::Gpu)
     }
 
     /// The code that lint reports it with.

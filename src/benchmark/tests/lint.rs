@@ -32,10 +32,36 @@ fn one_broken_task_is_refused_and_no_other() {
         "{\n  \"id\": \"draw_line@1\",\n  \"a\": \"\\d\"\n}",
     );
     let benchmark = small.read(Depth::Checks);
-    assert_eq!(benchmark.counts, TaskCounts { files: 2, loaded: 1, refused: 1 });
+    assert_eq!(benchmark.counts, TaskCounts { files: 2, loaded: 1, refused: 1, ..TaskCounts::default() });
     let broken = benchmark.findings.iter().find(|found| found.code == Code::JsonSyntax).unwrap();
     assert_eq!(broken.location(), "environments/paint_env/tasks/draw_line/task.json:3:10");
     assert!(broken.hint.contains("backslash"), "{}", broken.hint);
+}
+
+#[test]
+fn rounds_are_counted_and_their_hooks_looked_for() {
+    let small = Small::new();
+    small.write_task("paint_env", "draw_line", |spec| {
+        spec["longhaul"] = json!({"rounds": [
+            {"kind": "open", "goal": "g", "read": "rounds/read.sh",
+             "assertions": [{"id": "a", "aspect": "visible", "says": "s", "at": "/x", "equals": 1}]},
+            {"kind": "return", "goal": "g", "before": "rounds/reopen.sh", "assertions": [
+             {"id": "a", "aspect": "visible", "ask": "Is it there?"}]},
+        ]});
+        // What only a verifier would need is not asked for.
+        spec.as_object_mut().unwrap().remove("success");
+    });
+    small.write("environments/paint_env/tasks/draw_line/rounds/read.sh", "echo '{}'\n");
+    let found = findings(&small).into_iter().find(|found| found.code == Code::RoundsFileMissing).unwrap();
+    assert!(found.message.contains("`rounds/reopen.sh`"), "{}", found.message);
+    small.write("environments/paint_env/tasks/draw_line/rounds/reopen.sh", "true\n");
+    assert_eq!(codes(&small), []);
+    let counts = small.read(Depth::Checks).counts;
+    assert_eq!((counts.with_rounds, counts.rounds, counts.assertions), (1, 2, 2));
+    let text = human(&small.read(Depth::Checks).into_report(), false);
+    assert!(text.contains("1 tasks in rounds: 2 rounds, 2 assertions\n"), "{text}");
+    small.write_task("paint_env", "draw_line", |spec| spec["longhaul"] = json!({"rounds": [{"goal": "g"}]}));
+    assert_eq!(small.read(Depth::Checks).counts.refused, 1, "it is refused, and no other");
 }
 
 #[test]
@@ -253,7 +279,7 @@ fn the_report_is_the_documented_object() {
         serde_json::to_value(&report).unwrap(),
         json!({
             "envs": 1,
-            "tasks": {"files": 1, "loaded": 1, "refused": 0},
+            "tasks": {"files": 1, "loaded": 1, "refused": 0, "with_rounds": 0, "rounds": 0, "assertions": 0},
             "splits": {"test": 1},
             "findings": [{
                 "code": "needs-container", "severity": "note", "file": "environments/paint_env/env.json",

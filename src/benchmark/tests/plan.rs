@@ -19,8 +19,8 @@ use serde_json::json;
 
 use super::Small;
 use crate::benchmark::{
-    Agent, AgentError, AskedAgent, Depth, Extent, HookPolicies, Limits, MemoryBlobs, ModelTerms, OnRefusal, PlanError,
-    Planned, Preset, Request, gateway, plan, preview,
+    Agent, AgentError, AskedAgent, Depth, EarlierRun, EarlierTask, Extent, HookPolicies, Limits, MemoryBlobs,
+    ModelTerms, OnRefusal, PlanError, Planned, Preset, Request, gateway, plan, preview,
 };
 
 struct Frozen {
@@ -84,11 +84,18 @@ fn freeze_models(
         agents,
         samples: 1,
         limits: Limits::default(),
-        retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1000) },
+        retry: RetryPolicy {
+            max_attempts: 3,
+            max_cut_offs: 3,
+            backoff: Millis(1000),
+            resume: longhaul_core::resume::ResumePolicy::Restart,
+        },
         hook_policies: &policies,
         seed: 7,
         on_refusal: OnRefusal::Fail,
+        gpus: Some(0),
         layers_from: None,
+        earlier: None,
         extent: Extent::Whole,
         models,
     };
@@ -392,7 +399,7 @@ fn envs_beyond_a_container_are_refused_by_name_before_anything_runs() {
     small.write_env("windows_env", |spec| spec["base"] = json!("windows-11"));
     let tasks = ["docker_env/any", "paint_env/draw_line", "windows_env/any"];
     let said = freeze_with(&small, &tasks, &[Agent::Idle], |_| ()).err().unwrap().to_string();
-    assert!(said.starts_with("2 of the envs asked for cannot be run in a container:"), "{said}");
+    assert!(said.starts_with("2 of the envs asked for cannot be run here:"), "{said}");
     assert!(
         said.contains("docker_env: it needs docker (environments/docker_env/scripts/install.sh:1: docker pull x)"),
         "{said}"
@@ -408,11 +415,28 @@ fn envs_beyond_a_container_are_refused_by_name_before_anything_runs() {
     let anyway =
         freeze_with(&small, &tasks, &[Agent::Idle], |request| request.on_refusal = OnRefusal::RunAnyway).unwrap();
     assert_eq!(anyway.planned.run.episodes.len(), 3);
-    let shown = preview(&small.read(Depth::Specs), &names(&tasks));
+    let shown = preview(&small.read(Depth::Specs), &names(&tasks), Some(0));
     assert_eq!(
         shown.iter().map(|env| (env.tasks, env.refused.is_some())).collect::<Vec<_>>(),
         [(1, true), (1, false), (1, true)]
     );
+}
+
+#[test]
+fn an_env_with_gpus_is_refused_only_where_no_worker_has_as_many() {
+    let small = Small::new();
+    small.add_env("drawing_env");
+    small.add_task("drawing_env", "any");
+    small.write_env("drawing_env", |spec| spec["resources"]["gpu"] = json!(2));
+    let frozen = |gpus| freeze_with(&small, &["drawing_env/any"], &[Agent::Idle], |request| request.gpus = gpus);
+    let said = frozen(Some(1)).err().unwrap().to_string();
+    assert!(
+        said.contains("drawing_env: it needs a GPU (") && said.contains("and workers have 1 (`worker.gpus`"),
+        "{said}"
+    );
+    for enough in [Some(2), None] {
+        assert_eq!(frozen(enough).unwrap().planned.run.envs[0].resources.gpus, 2, "{enough:?}");
+    }
 }
 
 #[test]
@@ -453,6 +477,50 @@ fn nothing_and_what_is_not_there_are_no_runs() {
     small.write("environments/paint_env/tasks/draw_line/task.json", "{");
     let said = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap().to_string();
     assert!(said.starts_with("environments/paint_env/tasks/draw_line/task.json:1:1: not JSON"), "{said}");
+}
+
+#[test]
+fn rounds_decide_are_frozen_with_their_hooks_and_need_a_judge_where_they_ask_one() {
+    let small = Small::new();
+    let write = |asks: bool| {
+        small.write_task("paint_env", "draw_line", |spec| {
+            let mut assertions = vec![json!({"id": "a", "aspect": "visible", "says": "s", "at": "/x", "equals": 1})];
+            if asks {
+                assertions.push(json!({"id": "b", "aspect": "visible", "ask": "Is it there?"}));
+            }
+            let round = json!({"kind": "open", "goal": "Open it.", "read": "rounds/read.sh", "assertions": assertions});
+            spec["longhaul"] = json!({"family": "single_app", "rounds": [round]});
+        });
+    };
+    write(false);
+    let missing = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap();
+    assert!(missing.to_string().contains("`rounds/read.sh` of a round is not there"), "{missing}");
+    small.write("environments/paint_env/tasks/draw_line/rounds/read.sh", "echo '{}'\n");
+    let judge = || Some(JudgePlan::published("gemini".to_owned(), "m".to_owned()));
+    let scored = |verify: Verify, judge: Option<JudgePlan>| {
+        let models = ModelTerms { verify, judge, ..ModelTerms::default() };
+        freeze_models(&small, &["paint_env/draw_line"], &[Agent::Idle], &models, |_| ())
+    };
+    for verify in [Verify::Auto, Verify::Program] {
+        let frozen = scored(verify, judge()).unwrap();
+        let task = frozen.task(0);
+        assert_eq!(task.scoring, Scoring::Rounds);
+        assert_eq!(task.rounds.as_ref().unwrap().rounds[0].goal, "Open it.");
+        assert!(frozen.paths(task.files).contains(&"rounds/read.sh".to_owned()));
+    }
+    // They take the program's place beside a judge.
+    for verify in [Verify::Checklist, Verify::Both] {
+        let task = scored(verify, judge()).unwrap().task(0);
+        let checklist = Scoring::Checklist { checklist: "vlm_checklist.json".to_owned() };
+        assert_eq!((task.scoring, task.rounds.is_some()), (checklist, true));
+    }
+    let start = |request: &mut Request<'_>| request.extent = Extent::Start;
+    let task = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], start).unwrap().task(0);
+    assert_eq!((task.rounds, matches!(task.scoring, Scoring::None { .. })), (None, true), "it is only started");
+    write(true);
+    let refused = scored(Verify::Auto, None).err().unwrap().to_string();
+    assert_eq!(refused, "no judge is named (`--judge`), and rounds of these tasks ask one: paint_env/draw_line");
+    assert_eq!(scored(Verify::Auto, judge()).unwrap().task(0).scoring, Scoring::Rounds);
 }
 
 #[test]
@@ -501,4 +569,26 @@ fn what_decides_is_what_was_asked_for_as_far_as_the_task_has_it() {
     });
     small.write("environments/paint_env/tasks/draw_line/mine.json", "{\"task_completion\": [{\"id\": \"x\"}]}");
     assert_eq!(scored(Verify::Auto, judge()).0, Scoring::Checklist { checklist: "mine.json".to_owned() });
+}
+
+#[test]
+fn tasks_of_an_earlier_run_are_what_they_were_whatever_became_of_the_benchmark() {
+    let small = Small::new();
+    let before = freeze(&small);
+    let task = EarlierTask { plan: before.task(0), env: before.env(0), steps: 33 };
+    let tasks = [("paint_env/draw_line".parse().unwrap(), task)].into();
+    let earlier = EarlierRun { benchmark: "/gone".to_owned(), tasks };
+    small.write("environments/paint_env/scripts/install.sh", "#!/bin/bash\napt-get install -y other\n");
+    small.write("environments/paint_env/tasks/draw_line/verifier.py", "def verify(*a):\n    return other(a)\n");
+    let edited = freeze(&small);
+    assert_ne!(edited.episode(0).task, before.episode(0).task);
+    // As long as any request.
+    let earlier: &'static EarlierRun = Box::leak(Box::new(earlier));
+    let again = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |request| {
+        request.earlier = Some(earlier);
+    })
+    .unwrap();
+    assert_eq!(again.episode(0).task, before.episode(0).task);
+    assert_eq!(again.planned.run.envs, before.planned.run.envs);
+    assert_eq!((again.planned.run.benchmark.as_str(), again.episode(0).budget.max_steps), ("/gone", 33));
 }

@@ -59,11 +59,15 @@ impl Frozen {
                 max_attempts: 1,
                 max_cut_offs: 1,
                 backoff: longhaul_core::time::Millis(0),
+                resume: longhaul_core::resume::ResumePolicy::Restart,
             },
             hook_policies: policies,
             seed: 0,
             on_refusal: OnRefusal::PassOver,
+            // A layer is built without any.
+            gpus: None,
             layers_from: None,
+            earlier: None,
             extent: Extent::Start,
             models: &ModelTerms::default(),
         };

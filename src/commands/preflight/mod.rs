@@ -22,6 +22,7 @@ use longhaul_proto::{convert, v1};
 use longhaul_store::AttemptRecord;
 use serde_json::json;
 
+pub(crate) use self::sheet::not_recorded;
 use self::sheet::{Seen, Tile, thumbnail};
 use self::tally::{Advice, Came, Start, Tried, Unfit as UnfitTask, by_env};
 use crate::benchmark::{Agent, Extent, LimitTerms, Limits, ModelTerms, preview};
@@ -29,7 +30,9 @@ use crate::cli::{PickArgs, Unfit, VenueArgs};
 use crate::client::Source;
 use crate::commands::run::secrets::Keys;
 use crate::commands::run::settled;
-use crate::commands::run::{Hosting, Picked, Reporting, Wanted, default_name, hook_policies, host, on_refusal, pick};
+use crate::commands::run::{
+    Hosting, Picked, Reporting, Wanted, default_name, hook_policies, host, most_gpus, on_refusal, pick,
+};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::output::{self, Format, Table, Tone, cut};
@@ -97,7 +100,8 @@ pub struct PreflightArgs {
 pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
     let hook_policies = hook_policies(&args.hook_policy, settings)?;
     let mut picked = pick(&args.pick)?;
-    let unfit = if args.unfit == Unfit::Skip { take_unfit(&mut picked) } else { Vec::new() };
+    let gpus = most_gpus(&args.venue, settings);
+    let unfit = if args.unfit == Unfit::Skip { take_unfit(&mut picked, gpus) } else { Vec::new() };
     let name = default_name(&args.pick.benchmark);
     let folder = folder(&args.output)?;
     let report = Preflight { name: name.clone(), unfit, folder: args.output.clone(), format: args.format };
@@ -110,11 +114,14 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
             max_attempts: args.max_attempts.unwrap_or(settings.run.max_attempts),
             max_cut_offs: settings.run.max_cut_offs,
             backoff: settings.run.backoff,
+            resume: longhaul_core::resume::ResumePolicy::Restart,
         },
         hook_policies,
         on_refusal: on_refusal(args.unfit),
+        gpus,
         extent: Extent::Start,
         layers_from: None,
+        earlier: None,
         name: format!("preflight of {name}"),
         preset: None,
         priority: 0,
@@ -125,7 +132,7 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
     let reporting = Reporting::Starts(&report);
     let hosting = Hosting { venue: &args.venue, detach: false, reporting, settings, file };
     output::note("only starts are tried: an episode that ends unverified has started");
-    let summary = Box::pin(host(wanted, &hosting)).await;
+    let summary = Box::pin(host(wanted.into(), &hosting)).await;
     if summary.is_err() && folder == Folder::Made {
         // Nothing was found: if nothing is in it, nothing is left of it.
         let _not_empty = fs::remove_dir(&args.output);
@@ -134,8 +141,8 @@ pub async fn preflight(args: PreflightArgs, settings: &Settings, file: Option<&P
 }
 
 /// Takes out the tasks of envs that cannot be run here.
-fn take_unfit(picked: &mut Picked) -> Vec<UnfitTask> {
-    let envs = preview(&picked.benchmark, &picked.tasks);
+fn take_unfit(picked: &mut Picked, gpus: Option<u32>) -> Vec<UnfitTask> {
+    let envs = preview(&picked.benchmark, &picked.tasks, gpus);
     let refused = |env: &str| envs.iter().find(|known| known.env == env).and_then(|known| known.refused.clone());
     let mut unfit = Vec::new();
     picked.tasks.retain(|task| match refused(&task.env) {
@@ -340,7 +347,7 @@ async fn start(source: &Source, row: &v1::EpisodeRow) -> Result<Start, CliError>
     let last = attempts.last();
     let frame = match last {
         Some(attempt) if came == Came::Up => {
-            let steps = source.steps(attempt.id).await?;
+            let steps = source.steps(attempt.id, false).await?;
             let record = steps.first().map(|row| serde_json::from_slice::<StepRecord>(&row.record_json)).transpose();
             let record = record
                 .map_err(|source| CliError::Record { what: format!("a step of attempt {}", attempt.id), source })?;

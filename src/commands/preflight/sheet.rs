@@ -24,6 +24,7 @@ const LINE_HEIGHT: usize = (font::HEIGHT as usize + 1) * SCALE;
 const LABEL_LINES: usize = 3;
 
 const PAPER: [u8; 3] = [0xf4, 0xf4, 0xf0];
+const BLANK: [u8; 3] = [0xb4, 0xb4, 0xb8];
 const INK: [u8; 3] = [0x1c, 0x1c, 0x22];
 const FAINT: [u8; 3] = [0x60, 0x60, 0x6a];
 const WHITE: [u8; 3] = [0xff, 0xff, 0xff];
@@ -90,6 +91,21 @@ pub(super) fn sheet(tiles: &[Tile]) -> Result<Vec<u8>, png::EncodingError> {
 }
 
 /// A text in lines as wide as a frame; what has no room is cut, and three points say so.
+/// A grey picture that says that none was recorded: for a screen that is not known.
+///
+/// # Errors
+///
+/// The encoder fails.
+pub(crate) fn not_recorded(width: u16, height: u16) -> Result<Vec<u8>, png::EncodingError> {
+    const WORDS: &str = "not recorded";
+    let (width, height) = (usize::from(width), usize::from(height));
+    let mut canvas = Canvas::new(width, height);
+    canvas.fill(0, 0, width, height, BLANK);
+    let left = width.saturating_sub(WORDS.len() * LETTER_WIDTH) / 2;
+    canvas.text(left, height.saturating_sub(LINE_HEIGHT) / 2, WORDS, INK);
+    canvas.png()
+}
+
 fn wrapped(text: &str, lines: usize) -> Vec<String> {
     let width = FRAME_WIDTH / LETTER_WIDTH;
     let mut letters: Vec<char> = text.chars().collect();

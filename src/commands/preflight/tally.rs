@@ -140,7 +140,8 @@ const fn is_the_nodes(class: FaultClass) -> bool {
         | FaultClass::AgentCrashed
         | FaultClass::ModelEndpoint
         | FaultClass::Verifier
-        | FaultClass::Judge => false,
+        | FaultClass::Judge
+        | FaultClass::ReplayDiverged => false,
     }
 }
 

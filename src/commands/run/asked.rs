@@ -75,6 +75,7 @@ fn of_line(args: &RunArgs) -> RunFile {
         hook_policy: args.hook_policy.clone(),
         max_attempts: args.max_attempts,
         max_cut_offs: args.max_cut_offs,
+        resume: args.resume,
         unfit: args.unfit,
         prices: budget.prices.clone(),
     }

@@ -6,8 +6,8 @@ use longhaul_coordinator::Coordinator;
 use longhaul_core::ids::RunId;
 use longhaul_proto::v1;
 
-use super::pick::Wanted;
-use super::{Hosting, embedded, report, submit};
+use super::order::Order;
+use super::{Hosting, embedded, report};
 use crate::client::{Client, Source};
 use crate::commands::{generations, serve, slurm};
 use crate::error::CliError;
@@ -23,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(300);
 const END_LIMIT: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(
-    wanted: Wanted,
+    order: Order,
     hosting: &Hosting<'_>,
     signals: &mut Signals,
 ) -> Result<v1::RunSummary, CliError> {
@@ -40,7 +40,7 @@ pub(super) async fn run(
     for warning in coordinator.warnings() {
         output::note(&format!("warning: {warning}"));
     }
-    let outcome = with_coordinator(&coordinator, wanted, signals).await;
+    let outcome = with_coordinator(&coordinator, order, signals).await;
     // Without this coordinator its workers have nothing to do, and no node is held for a report.
     end_allocations(&coordinator, settings, signals).await;
     let outcome = match outcome {
@@ -91,12 +91,12 @@ pub(crate) async fn end_allocations(coordinator: &Coordinator, settings: &Settin
 
 async fn with_coordinator(
     coordinator: &Coordinator,
-    wanted: Wanted,
+    order: Order,
     signals: &mut Signals,
 ) -> Result<(RunId, v1::RunSummary), CliError> {
     let client = Client::open(coordinator.local_access()).await?;
     let run = tokio::select! {
-        run = submit::submit(&client, wanted) => run?,
+        run = order.place(&client) => run?,
         () = signals.next() => return Err(CliError::Interrupted),
     };
     let id = run.to_string();

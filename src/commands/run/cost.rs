@@ -124,7 +124,9 @@ fn most(wanted: &Wanted, index: u32, agent: &Agent) -> Most {
     let step = match agent {
         Agent::Idle | Agent::Scripted { .. } if audit.is_none() => return Most::Nothing,
         Agent::Idle | Agent::Scripted { .. } => Some(Money::ZERO),
-        Agent::Model { agent, .. } => gateway.dearest(&agent.endpoint, &agent.model, agent.max_output),
+        Agent::Model { agent, .. } => {
+            gateway.dearest_as(agent.service(), &agent.endpoint, &agent.model, agent.max_output)
+        }
         Agent::External { external, .. } if external.endpoints.is_empty() && audit.is_none() => return Most::Nothing,
         // It may call no model; who audits it does.
         Agent::External { external, .. } if external.endpoints.is_empty() => Some(Money::ZERO),

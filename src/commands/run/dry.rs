@@ -1,12 +1,13 @@
 //! `--dry-run`: what would run and what it needs; nothing is started or written.
 
 use longhaul_core::budget::StallPolicy;
+use longhaul_core::ids::TaskName;
 use longhaul_core::judge::Verify;
 use serde_json::json;
 
 use super::cost::{Cost, Earlier, Likely, Most};
 use super::pick::Wanted;
-use crate::benchmark::{EnvPreview, OnRefusal, PassedOver, PlanError, Preset, preview};
+use crate::benchmark::{EnvPreview, OnRefusal, PassedOver, PlanError, Preset, RoundsInfo, judged, preview};
 use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
@@ -20,7 +21,7 @@ use crate::units::{show_duration, show_size};
 const TASKS_SHOWN: usize = 20;
 
 pub(super) fn show(wanted: &Wanted, args: &RunArgs, settings: &Settings, earlier: &Earlier) -> Result<(), CliError> {
-    let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks);
+    let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks, wanted.gpus);
     let cost = Cost::of(wanted, earlier);
     match args.format {
         Format::Json => output::json(&as_json(wanted, &envs, &cost)),
@@ -32,7 +33,9 @@ pub(super) fn show(wanted: &Wanted, args: &RunArgs, settings: &Settings, earlier
 /// `--check`: that everything was checked, in a line.
 pub(super) fn checked(wanted: &Wanted, format: Format) -> Result<(), CliError> {
     let (tasks, agents, samples) = (wanted.picked.tasks.len(), wanted.agents.len(), wanted.samples);
-    let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks);
+    judged(&wanted.picked.benchmark, &wanted.picked.tasks, &wanted.models)
+        .map_err(|error| CliError::Plan(Box::new(error)))?;
+    let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks, wanted.gpus);
     let refused: Vec<&EnvPreview> = envs.iter().filter(|env| env.refused.is_some()).collect();
     if let Some(env) = refused.first().filter(|_| wanted.on_refusal == OnRefusal::Fail) {
         let reason = env.refused.clone().unwrap_or_default();
@@ -58,6 +61,12 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Val
         "tasks": wanted.picked.tasks,
         "refused": wanted.picked.refused.iter().map(|(task, reason)| json!({ "task": task, "reason": reason })).collect::<Vec<_>>(),
         "quarantined": wanted.picked.quarantined,
+        "rounds": rounds(wanted).iter().map(|(task, rounds)| json!({
+            "task": task,
+            "rounds": rounds.rounds,
+            "assertions": rounds.assertions,
+            "asks_judge": rounds.asks_judge,
+        })).collect::<Vec<_>>(),
         "agents": wanted.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
         "samples": wanted.samples,
         "preset": wanted.preset.map(Preset::name),
@@ -84,6 +93,27 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Val
             "refused": env.refused,
         })).collect::<Vec<_>>(),
     })
+}
+
+/// The tasks that are sequences of rounds.
+fn rounds(wanted: &Wanted) -> Vec<(&TaskName, RoundsInfo)> {
+    let info = |name: &TaskName| wanted.picked.benchmark.task(name)?.1.state.as_ref().ok()?.rounds;
+    wanted.picked.tasks.iter().filter_map(|name| Some((name, info(name)?))).collect()
+}
+
+/// What there is of rounds, in a line.
+fn rounds_line(wanted: &Wanted) -> Option<String> {
+    let found = rounds(wanted);
+    let sum = |of: fn(&RoundsInfo) -> usize| found.iter().map(|(_, rounds)| of(rounds)).sum::<usize>();
+    let asking = found.iter().filter(|(_, rounds)| rounds.asks_judge).count();
+    let judge = match (asking, wanted.models.judge.is_some()) {
+        (0, _) => String::new(),
+        (_, true) => format!("; {asking} ask the judge"),
+        (_, false) => format!("; {asking} ask a judge, and none is named: the run would be refused"),
+    };
+    let (rounds, assertions) = (sum(|rounds| rounds.rounds), sum(|rounds| rounds.assertions));
+    (!found.is_empty())
+        .then(|| format!("rounds   {} tasks in {rounds} rounds, {assertions} assertions{judge}", found.len()))
 }
 
 fn budget_json(wanted: &Wanted) -> serde_json::Value {
@@ -210,6 +240,7 @@ fn as_text(
     if let Some(preset) = wanted.preset {
         lines.insert(1, format!("preset   {}", preset.name()));
     }
+    lines.extend(rounds_line(wanted));
     lines.extend(money_lines(wanted, cost));
     let venue = &args.venue;
     match &venue.coordinator {

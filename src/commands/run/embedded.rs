@@ -14,8 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::pick::Wanted;
-use super::{Hosting, report, secrets, submit};
+use super::order::Order;
+use super::{Hosting, report, secrets};
 use crate::client::{Client, Source};
 use crate::commands::{generations, serve, slurm};
 use crate::error::CliError;
@@ -32,7 +32,7 @@ const WORKER_PATIENCE: Duration = Duration::from_secs(20);
 const LOG_LINES: usize = 15;
 
 pub(super) async fn run(
-    wanted: Wanted,
+    order: Order,
     hosting: &Hosting<'_>,
     signals: &mut Signals,
 ) -> Result<v1::RunSummary, CliError> {
@@ -44,7 +44,7 @@ pub(super) async fn run(
     for warning in coordinator.warnings() {
         output::note(&format!("warning: {warning}"));
     }
-    let outcome = with_coordinator(&coordinator, wanted, hosting, signals, &machine).await;
+    let outcome = with_coordinator(&coordinator, order, hosting, signals, &machine).await;
     // A coordinator that failed is the reason for whatever else went wrong.
     coordinator.stop().await.map_err(CliError::Actor)?;
     outcome
@@ -52,7 +52,7 @@ pub(super) async fn run(
 
 async fn with_coordinator(
     coordinator: &Coordinator,
-    wanted: Wanted,
+    order: Order,
     hosting: &Hosting<'_>,
     signals: &mut Signals,
     machine: &Machine,
@@ -72,7 +72,7 @@ async fn with_coordinator(
         ));
     }
     let run = tokio::select! {
-        run = submit::submit(&client, wanted) => run?,
+        run = order.place(&client) => run?,
         () = signals.next() => return Err(CliError::Interrupted),
     };
     let interrupted = || {
@@ -117,7 +117,10 @@ async fn with_coordinator(
 
 pub(super) fn how_to_go_on(run: RunId, coordinator: &Coordinator) -> String {
     let store = coordinator.reader().path().display();
-    format!("its open episodes go on with the next run on this store, unless: longhaul cancel {run} --store {store}")
+    format!(
+        "go on with it: longhaul resume {run} --store {store}\n\
+         stop it: longhaul cancel {run} --store {store} (else its open episodes go on with the next run on this store)"
+    )
 }
 
 pub(super) fn how_to_look(run: RunId, coordinator: &Coordinator) -> String {

@@ -5,6 +5,8 @@ pub(crate) mod cluster;
 mod cost;
 mod dry;
 mod embedded;
+mod like;
+mod order;
 mod pick;
 pub(crate) mod secrets;
 mod submit;
@@ -14,8 +16,12 @@ use std::path::Path;
 use longhaul_proto::v1;
 use serde_json::json;
 
-pub(crate) use pick::{Picked, Wanted, default_name, hook_policies, judge_plan, on_refusal, pick, usual_judge};
+pub(crate) use order::{Again, Order};
+pub(crate) use pick::{
+    Picked, Wanted, default_name, hook_policies, judge_plan, most_gpus, on_refusal, pick, usual_judge,
+};
 
+use self::like::Like;
 use self::secrets::MissingKey;
 use crate::cli::{RunArgs, SourceArgs, VenueArgs};
 use crate::client::{Client, Source};
@@ -60,12 +66,19 @@ pub(crate) struct Hosting<'a> {
 /// An input is wrong, the machine lacks something, the store or the coordinator refuses,
 /// or a signal came.
 pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
-    let asked = asked::asked(&args)?;
+    let mut asked = asked::asked(&args)?;
     if args.print_run_file {
         output::data(&runfile::print(&asked)).map_err(CliError::Output)?;
         return Ok(Exit::Success);
     }
-    let mut wanted = Wanted::read(&asked, settings)?;
+    let like = Like::named(&asked, &args.venue, settings).await?;
+    if let Some(like) = &like {
+        like.fill(&mut asked)?;
+    }
+    let mut wanted = Wanted::read(&asked, &args.venue, settings)?;
+    if let Some(like) = like {
+        like.apply(&mut wanted)?;
+    }
     // No part of the experiment: it says only when it gets its turn.
     wanted.priority = args.priority;
     if let Some(run) = &args.layers_from {
@@ -85,7 +98,7 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Res
     keys_are_there(&wanted, &args.venue)?;
     let reporting = Reporting::Verdicts(args.format);
     let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
-    let summary = Box::pin(host(wanted, &hosting)).await?;
+    let summary = Box::pin(host(wanted.into(), &hosting)).await?;
     settled(summary.as_ref(), args.fail_on_fault)
 }
 
@@ -114,24 +127,24 @@ pub(crate) fn settled(summary: Option<&v1::RunSummary>, fail_on_fault: bool) -> 
 
 /// Brings a run to its end and reports it; nothing is known of the end of one that is left
 /// to its coordinator.
-pub(crate) async fn host(wanted: Wanted, hosting: &Hosting<'_>) -> Result<Option<v1::RunSummary>, CliError> {
+pub(crate) async fn host(order: Order, hosting: &Hosting<'_>) -> Result<Option<v1::RunSummary>, CliError> {
     let mut signals = Signals::new().map_err(|error| CliError::Machine(Box::new(error)))?;
     match &hosting.venue.coordinator {
-        None if hosting.venue.slurm => cluster::run(wanted, hosting, &mut signals).await.map(Some),
-        None => embedded::run(wanted, hosting, &mut signals).await.map(Some),
-        Some(access) => elsewhere(wanted, hosting, access, &mut signals).await,
+        None if hosting.venue.slurm => cluster::run(order, hosting, &mut signals).await.map(Some),
+        None => embedded::run(order, hosting, &mut signals).await.map(Some),
+        Some(access) => elsewhere(order, hosting, access, &mut signals).await,
     }
 }
 
 /// By a coordinator that runs already.
 async fn elsewhere(
-    wanted: Wanted,
+    order: Order,
     hosting: &Hosting<'_>,
     access: &Path,
     signals: &mut Signals,
 ) -> Result<Option<v1::RunSummary>, CliError> {
     let client = Client::open(access).await?;
-    let run = submit::submit(&client, wanted).await?;
+    let run = order.place(&client).await?;
     if hosting.detach {
         output::data(&format!("{run}\n")).map_err(CliError::Output)?;
         output::note(&format!("follow it with: longhaul watch {run} --coordinator {}", access.display()));

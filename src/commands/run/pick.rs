@@ -10,11 +10,11 @@ use longhaul_core::plan::{RetryPolicy, Until};
 use super::asked;
 use super::secrets::{self, Keys, MissingKey};
 use crate::benchmark::{
-    Agent, Benchmark, Caps, Depth, Extent, HookPolicies, LayersFrom, Limits, ModelError, ModelTerms, OnRefusal,
-    PolicyError, Preset, Quarantine, SelectError, Selected, Selection, calls_models, gateway, no_endpoint,
+    Agent, Benchmark, Caps, Depth, EarlierRun, Extent, HookPolicies, LayersFrom, Limits, ModelError, ModelTerms,
+    OnRefusal, PolicyError, Preset, Quarantine, SelectError, Selected, Selection, calls_models, gateway, no_endpoint,
     parse_quarantine, select,
 };
-use crate::cli::{PickArgs, Unfit};
+use crate::cli::{PickArgs, Unfit, VenueArgs};
 use crate::commands::prices;
 use crate::error::CliError;
 use crate::output;
@@ -105,6 +105,15 @@ pub(crate) fn hook_policies(texts: &[String], settings: &Settings) -> Result<Hoo
         .map_err(|error: PolicyError| CliError::Usage(error.to_string()))
 }
 
+/// The most graphics processors that one worker of a run may have; nothing if another coordinator knows.
+pub(crate) fn most_gpus(venue: &VenueArgs, settings: &Settings) -> Option<u32> {
+    if venue.coordinator.is_some() {
+        return None;
+    }
+    let of_pools = || settings.slurm.pools.values().map(|pool| pool.gpus).max().unwrap_or_default();
+    Some(if venue.slurm { of_pools() } else { settings.worker.gpus })
+}
+
 /// A run that was asked for.
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -115,8 +124,12 @@ pub(crate) struct Wanted {
     pub(crate) retry: RetryPolicy,
     pub(crate) hook_policies: HookPolicies,
     pub(crate) on_refusal: OnRefusal,
+    /// The most graphics processors that one of its workers may have; nothing if that is not known.
+    pub(crate) gpus: Option<u32>,
     pub(crate) extent: Extent,
     pub(crate) layers_from: Option<LayersFrom>,
+    /// The earlier run whose tasks these are.
+    pub(crate) earlier: Option<EarlierRun>,
     /// How it stands beside other runs of its coordinator.
     pub(crate) priority: i32,
     pub(crate) name: String,
@@ -134,7 +147,7 @@ impl Wanted {
     /// # Errors
     ///
     /// An input is missing or wrong, or a budget cannot hold.
-    pub(crate) fn read(run: &RunFile, settings: &Settings) -> Result<Self, CliError> {
+    pub(crate) fn read(run: &RunFile, venue: &VenueArgs, settings: &Settings) -> Result<Self, CliError> {
         if run.agents.is_empty() {
             let message =
                 "no agent is named: use --agent (`longhaul run --help` shows how), or [[agent]] in a run file";
@@ -153,6 +166,7 @@ impl Wanted {
             max_attempts: run.max_attempts.unwrap_or(settings.run.max_attempts),
             max_cut_offs: run.max_cut_offs.unwrap_or(settings.run.max_cut_offs),
             backoff: settings.run.backoff,
+            resume: run.resume.unwrap_or(settings.run.resume),
         };
         Ok(Self {
             picked,
@@ -162,9 +176,11 @@ impl Wanted {
             retry,
             hook_policies,
             on_refusal: on_refusal(run.unfit.unwrap_or_default()),
+            gpus: most_gpus(venue, settings),
             extent: Extent::Whole,
             // Read from a store or a coordinator, which takes longer than reading a command line.
             layers_from: None,
+            earlier: None,
             name: run.name.clone().unwrap_or_else(|| default_name(&pick_args.benchmark)),
             preset: run.preset,
             priority: 0,

@@ -91,7 +91,9 @@ fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, P
         hook_policies: &wanted.hook_policies,
         seed: run.as_u64(),
         on_refusal: wanted.on_refusal,
+        gpus: wanted.gpus,
         layers_from: wanted.layers_from.as_ref(),
+        earlier: wanted.earlier.as_ref(),
         extent: wanted.extent,
         models: &wanted.models,
     };

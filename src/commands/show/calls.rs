@@ -75,6 +75,9 @@ fn happened(call: &CallRecord, late: bool) -> (String, Tone) {
     if !call.overshoot().is_zero() {
         words.push(format!("billed {} beyond its bound", call.overshoot()));
     }
+    if let Some(service) = &call.service {
+        words.push(format!("served as {service}"));
+    }
     if let Some(most) = call.shortened_to {
         words.push(format!("output cut to {most} tokens"));
     }

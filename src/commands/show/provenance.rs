@@ -38,6 +38,15 @@ fn text(title: &str, found: &Provenance) -> String {
     let mut line = |name: &str, value: Option<String>| {
         lines.push(format!("  {name:<16}{}", escape_line(value.as_deref().unwrap_or(UNKNOWN))));
     };
+    if let Some(imported) = &found.imported {
+        line("imported from", Some(format!("{}, {}", imported.imported.name(), imported.folder)));
+        line("its env", imported.env_id.clone());
+        line("its task", imported.task_id.clone());
+        line("scored there by", imported.scored_by.clone());
+        for note in &imported.notes {
+            line("note", Some(note.clone()));
+        }
+    }
     line("task.json", digest(found.task));
     line("scripts", digest(found.scripts));
     line("scored by", found.scoring.clone());

@@ -87,6 +87,11 @@ impl BlobError {
         move |source| Self::File { what, path, source }
     }
 
+    /// Whether it is nowhere any more.
+    pub(crate) const fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing { .. })
+    }
+
     /// Whether it may go well later without anything being done.
     #[must_use]
     pub const fn is_passing(&self) -> bool {

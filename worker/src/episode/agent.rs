@@ -33,12 +33,16 @@ pub(crate) struct Access {
 pub(crate) struct Starting<'a> {
     pub(crate) episode: &'a EpisodePlan,
     pub(crate) task: &'a TaskPlan,
+    /// What it is asked to do at the start.
+    pub(crate) asked: &'a str,
     pub(crate) screen: Screenshot,
     pub(crate) access: Option<&'a Access>,
     pub(crate) shared: &'a Shared,
     /// A name for its sandbox, and a folder of its own, if it is somebody else's program.
     pub(crate) id: String,
     pub(crate) scratch: PathBuf,
+    /// The processors of the attempt.
+    pub(crate) cpus: &'a [usize],
     /// Keeps that sandbox for whoever ends the attempt.
     pub(crate) keep: &'a Mutex<Option<Arc<dyn Sandbox>>>,
 }
@@ -54,6 +58,10 @@ pub(crate) struct Sight<'a> {
     /// What somebody else says to it.
     pub(crate) told: Option<&'a str>,
     pub(crate) left: Left,
+    /// The round that it is in, if the task has rounds.
+    pub(crate) round: Option<u32>,
+    /// What it is asked for from now on, where a further round begins.
+    pub(crate) goal: Option<&'a str>,
 }
 
 /// An agent in the middle of an episode.
@@ -102,10 +110,7 @@ impl Agent {
             Self::Scripted(answers) => Ok(answers.next().map(scripted)),
             Self::Idle => Ok(Some(scripted(Answer { done: true, ..Answer::default() }))),
             Self::Model(looped) => looped.turn(sight).await.map(Some),
-            Self::External(external) => {
-                let Sight { step, frame, outcomes, told, left } = sight;
-                external.turn(step, frame, outcomes, told, left).await.map(Some)
-            }
+            Self::External(external) => external.turn(sight).await.map(Some),
         }
     }
 
@@ -132,12 +137,15 @@ impl Looped {
             return Err(crashed("the episode's plan names no models, and its agent needs one".to_owned()));
         };
         let Screenshot { width, height, .. } = starting.screen;
-        let conversation = Conversation::new(agent, &starting.task.description, ImageSize { width, height });
+        let conversation = Conversation::new(agent, starting.asked, ImageSize { width, height });
         Ok(Self { conversation: conversation.map_err(crashed)?, caller: Arc::clone(&access.caller) })
     }
 
     async fn turn(&mut self, sight: Sight<'_>) -> Result<Turn, AgentEnd> {
         let pictures = pictures(sight.frame, self.conversation.wish()).await?;
+        if let Some(goal) = sight.goal {
+            self.conversation.ask_for(goal);
+        }
         self.conversation.observe(Seen { pictures, outcomes: sight.outcomes, told: sight.told });
         if let Some(call) = self.conversation.summary_call() {
             let answer = self.caller.call(call).await.map_err(|error| end_of(&error))?;
@@ -160,7 +168,7 @@ pub(crate) async fn pictures(frame: &Frame, wish: Wish) -> Result<Pictures, Faul
 }
 
 async fn start_external(agent: &ExternalAgent, starting: &Starting<'_>) -> Result<External, Fault> {
-    let Starting { episode, task, screen, access, shared, .. } = starting;
+    let Starting { episode, task, asked, screen, access, shared, .. } = starting;
     let mut endpoints = Vec::new();
     for name in &agent.endpoints {
         let endpoint = access.and_then(|access| access.plan.endpoint(name));
@@ -187,13 +195,14 @@ async fn start_external(agent: &ExternalAgent, starting: &Starting<'_>) -> Resul
         token: access.map(|access| access.token.clone()).unwrap_or_default(),
         task: Task {
             task: task.name.to_string(),
-            description: task.description.clone(),
+            description: (*asked).to_owned(),
             screen: json!({"width": screen.width, "height": screen.height}),
             seed: episode.seed,
             limits: Task::limits(&episode.budget, agent.answer_limit.to_std()),
             endpoints: told_endpoints(&endpoints),
         },
         endpoints,
+        cpus: starting.cpus,
         keep: starting.keep,
     })
     .await

@@ -14,7 +14,10 @@ mod hooks;
 mod layers;
 mod pins;
 mod record;
+mod replay;
+mod rounds;
 mod scoring;
+mod stopping;
 mod views;
 
 use std::collections::BTreeMap;
@@ -29,6 +32,7 @@ use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass};
 use longhaul_core::plan::{EnvPlan, EpisodePlan, HookPolicy, TaskPlan};
 use longhaul_core::purse::PurseState;
+use longhaul_core::rounds::{Played, opening};
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1::AttemptPhase;
 use tokio::sync::{SemaphorePermit, watch};
@@ -36,14 +40,18 @@ use tokio::sync::{SemaphorePermit, watch};
 pub(crate) use control::{Control, Order, StopReason};
 pub(crate) use hooks::ENV_HOOK_LIMIT;
 
+pub(crate) use self::agent::Sight;
+
 use self::acting::Acting;
 use self::agent::{Access, Agent, Starting};
 use self::hooks::Hook;
 use self::layers::Layers;
 use self::record::{Recorder, Said};
+use self::replay::{Follower, Past};
 use self::scoring::{Acted, Scored};
+use self::stopping::{release, remove_scratch, stop_all, stop_kept};
 use crate::blobs::{BlobError, HeldTree};
-use crate::guard::watch_memory;
+use crate::guard::{GpuShare, watch_memory};
 use crate::model::{self, Closed, LeaseGate, Till};
 use crate::moment;
 use crate::sandbox::{Display, Sandbox, SandboxRequest};
@@ -51,9 +59,6 @@ use crate::screen::{Frame, RestRule};
 use crate::session::actor::Shared;
 use crate::session::delivery::Progress;
 use crate::spool::Outbox;
-
-/// How long a sandbox gets to end in order.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 /// How long a failure waits for a guard that knows its cause better.
 const CAUSE_WAIT: Duration = Duration::from_millis(700);
@@ -77,6 +82,10 @@ pub(crate) struct Attempt {
     pub(crate) plan: Digest,
     /// No cap on dollars holds for it.
     pub(crate) uncapped: bool,
+    /// It is to go on where an earlier one was cut off.
+    pub(crate) resumes: bool,
+    /// What had ended the agent's part, where it is followed to its end and only verified again.
+    pub(crate) verifies: Option<EndedBy>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) control: Control,
     /// Shut when the lease ends.
@@ -94,6 +103,8 @@ struct Plans {
     env: EnvPlan,
     task_files: HeldTree,
     env_files: HeldTree,
+    /// What is kept of earlier attempts.
+    past: Option<Past>,
 }
 
 /// What is known of the attempt so far, kept out of the phases so that it outlives them.
@@ -103,6 +114,8 @@ struct Known {
     sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
     /// Of the agent, if it is somebody else's program.
     agent_sandbox: Mutex<Option<Arc<dyn Sandbox>>>,
+    /// The graphics processors of its sandbox, until that is gone.
+    gpus: Mutex<Option<GpuShare>>,
     /// How it ends if nothing but a judge's answer is missing, and cannot be waited for.
     undecided: Mutex<Option<AttemptEnd>>,
     peak_memory_mib: AtomicU64,
@@ -111,13 +124,6 @@ struct Known {
 impl Known {
     fn note(&self, change: impl FnOnce(&mut AttemptNotes)) {
         change(&mut self.notes.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn take_sandboxes(&self) -> Vec<Arc<dyn Sandbox>> {
-        let take =
-            |sandbox: &Mutex<Option<Arc<dyn Sandbox>>>| sandbox.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // An agent first: it may still want something.
-        take(&self.agent_sandbox).into_iter().chain(take(&self.sandbox)).collect()
     }
 }
 
@@ -209,30 +215,6 @@ fn finish(attempt: &Attempt, known: &Known, end: Option<AttemptEnd>, purses: &[(
     }
 }
 
-async fn release(known: &Known, scratch: &Path, shared: &Shared) {
-    for sandbox in known.take_sandboxes() {
-        stop(sandbox.as_ref()).await;
-    }
-    remove_scratch(scratch, shared).await;
-}
-
-async fn stop(sandbox: &dyn Sandbox) {
-    match tokio::time::timeout(STOP_LIMIT, sandbox.stop()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "a sandbox did not stop in order"),
-        Err(_) => sandbox.kill().await,
-    }
-}
-
-/// Removes a folder of an attempt or of a layer's build.
-async fn remove_scratch(scratch: &Path, shared: &Shared) {
-    if scratch.exists()
-        && let Err(error) = shared.driver.remove(scratch).await
-    {
-        tracing::warn!(folder = %scratch.display(), %error, "scratch stays on disk until the next worker cleans up");
-    }
-}
-
 async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<AttemptEnd, Ending> {
     let shared = &attempt.shared;
     let plans = load(attempt).await?;
@@ -250,11 +232,9 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
         Scored::Ended(end) => return Ok(end),
         Scored::ToJudge(case) => case,
     };
-    *known.undecided.lock().unwrap_or_else(PoisonError::into_inner) = Some(case.undecided());
+    *known.undecided.lock().unwrap_or_else(PoisonError::into_inner) = Some(case.undecided(&plans));
     // A judge needs the pictures alone, and may have to be waited for.
-    for sandbox in known.take_sandboxes() {
-        stop(sandbox.as_ref()).await;
-    }
+    stop_all(known).await;
     let start = case.start;
     let end = scoring::judged(attempt, &plans, *case).await;
     known.note(|notes| notes.verify_time = moment::since(start));
@@ -276,6 +256,10 @@ async fn sandboxed(
     let mounts = views::mounts(&plans.env, &shared.blobs, scratch).await?;
     let mut views = mounts.views.clone();
     views.extend(views::tasks(&plans.env, Some((&plans.task, &plans.task_files)), scratch).await?);
+    let gpus = shared.gpus.take(plans.env.resources.gpus).await;
+    let gpus = gpus.map_err(|error| fault(FaultClass::SandboxStart, error.to_string()))?;
+    let own_gpus = gpus.as_ref().map(|share| share.gpus().clone());
+    *known.gpus.lock().unwrap_or_else(PoisonError::into_inner) = gpus;
     let request = SandboxRequest {
         id: attempt.name(),
         env: Some(plans.env.name.clone()),
@@ -283,6 +267,7 @@ async fn sandboxed(
         views,
         accounts: plans.env.accounts.clone(),
         net: plans.env.net,
+        gpus: own_gpus,
     };
     let cpus = shared.cpus.take(plans.env.resources.cpu_millis);
     // Closed never: who waits here starts in turn, or is stopped.
@@ -292,7 +277,7 @@ async fn sandboxed(
     sandbox.bind_cpus(cpus.cpus());
 
     let guards = guards(sandbox.as_ref(), plans, shared, &known.peak_memory_mib);
-    let inside = Inside { attempt, known, scratch, plans, layers, sandbox: sandbox.as_ref(), start };
+    let inside = Inside { attempt, known, scratch, plans, layers, sandbox: sandbox.as_ref(), cpus: cpus.cpus(), start };
     tokio::pin!(guards);
     let early = tokio::select! {
         fault = &mut guards => return Err(Ending::Fault(fault)),
@@ -332,6 +317,8 @@ struct Inside<'a> {
     plans: &'a Plans,
     layers: &'a Layers,
     sandbox: &'a dyn Sandbox,
+    /// The processors of the attempt.
+    cpus: &'a [usize],
     /// When the sandbox was asked for.
     start: Duration,
 }
@@ -359,18 +346,27 @@ impl Inside<'_> {
             Recorder::new(Arc::clone(&attempt.outbox), Arc::clone(shared), self.scratch.join("episode"))?;
         self.setup(&recorder).await?;
         wait_for_lease(attempt).await?;
-        let first = self.observe_first(display.as_ref(), &mut recorder).await?;
+        let mut past = plans.past.as_ref().map(|past| Follower::new(attempt, past, display.as_ref()));
+        let first = match &mut past {
+            Some(past) => past.observe(FIRST_REST, &mut recorder).await?,
+            None => self.observe_first(display.as_ref(), &mut recorder).await?,
+        };
         self.known.note(|notes| notes.setup_time = moment::since(start));
 
-        attempt.tell(AttemptPhase::Acting);
+        if past.is_none() {
+            attempt.tell(AttemptPhase::Acting);
+        }
         let access = self.access().await?;
-        let ended_by = self.act(display.as_ref(), first, &mut recorder, access.as_ref()).await?;
+        if let (Some(past), Some(access)) = (&mut past, &access) {
+            past.ask_through(access.caller.as_ref());
+        }
+        let (ended_by, rounds) = self.act(display.as_ref(), first, past, &mut recorder, access.as_ref()).await?;
 
         let start = moment::now();
         attempt.tell(AttemptPhase::Export);
         let not_exported = self.export(display.as_ref(), &mut recorder).await?.err();
         attempt.tell(AttemptPhase::Verifying);
-        let scored = self.score(Acted { ended_by, recorder, access, not_exported, start }).await;
+        let scored = self.score(Acted { ended_by, rounds, recorder, access, not_exported, start }).await;
         self.known.note(|notes| notes.verify_time = moment::since(start));
         scored
     }
@@ -416,13 +412,14 @@ impl Inside<'_> {
             end.prepared(&hook, &mut warnings)?;
         }
         self.known.note(|notes| notes.warnings.append(&mut warnings));
-        Ok(())
+        self.before_round(1, recorder).await
     }
 
     async fn observe_first(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<Frame, Ending> {
         let stepped = display.step(Vec::new(), FIRST_REST).await.map_err(|error| error.fault())?;
         let frame = stepped.frame.clone();
-        recorder.step(None, stepped, longhaul_core::time::Millis(0), Said::default()).await?;
+        let said = Said { round: self.plans.task.rounds.as_ref().map(|_| 1), ..Said::default() };
+        recorder.step(None, stepped, longhaul_core::time::Millis(0), said).await?;
         Ok(frame)
     }
 
@@ -431,36 +428,38 @@ impl Inside<'_> {
         &self,
         display: &dyn Display,
         first: Frame,
+        past: Option<Follower<'_>>,
         recorder: &mut Recorder,
         access: Option<&Access>,
-    ) -> Result<EndedBy, Ending> {
+    ) -> Result<(EndedBy, Vec<Played>), Ending> {
         let Plans { episode, task, .. } = self.plans;
         let attempt = self.attempt;
+        let description = &task.description;
+        let asked = task.rounds.as_ref().map_or_else(|| description.clone(), |plan| opening(description, plan));
         let mut agent = Agent::start(Starting {
             episode,
             task,
+            asked: &asked,
             screen: first.screenshot,
             access,
             shared: &attempt.shared,
             id: format!("{}-agent", attempt.name()),
             scratch: self.scratch.join("agent"),
+            cpus: self.cpus,
             keep: &self.known.agent_sandbox,
         })
         .await?;
-        let acting = Acting { attempt, known: self.known, display, episode, task: &task.description, access };
+        let acting = Acting { attempt, known: self.known, display, episode, access };
         let ended = tokio::select! {
             biased;
-            ended = acting.run(&mut agent, first, recorder) => ended,
+            ended = self.play(&acting, &mut agent, first, past, recorder) => ended,
             ending = attempt.parked_too_long() => Err(ending),
         };
-        let log = agent.finish(ended.as_ref().ok().copied()).await;
+        let log = agent.finish(ended.as_ref().ok().map(|(ended_by, _)| *ended_by)).await;
         if let Some(log) = log.filter(|log| !log.is_empty()) {
             recorder.log("agent", log.as_bytes())?;
         }
-        let sandbox = self.known.agent_sandbox.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sandbox) = sandbox {
-            stop(sandbox.as_ref()).await;
-        }
+        stop_kept(&self.known.agent_sandbox).await;
         ended
     }
 
@@ -471,6 +470,9 @@ impl Inside<'_> {
         let plan = attempt.shared.blobs.get_json(digest, "a gateway plan").await.map_err(|error| blob_fault(&error))?;
         let plan = Arc::new(plan);
         let (caller, token) = model::open_account(attempt, episode, Arc::clone(&plan));
+        if let Some(past) = &self.plans.past {
+            caller.follow(past.calls(), past.live_from());
+        }
         Ok(Some(Access { caller, token, plan }))
     }
 
@@ -546,7 +548,17 @@ async fn load(attempt: &Attempt) -> Result<Plans, Fault> {
     }
     let task_files = blobs.folder(task.files).await.map_err(read)?;
     let env_files = blobs.folder(env.files).await.map_err(read)?;
-    Ok(Plans { episode, task, env, task_files, env_files })
+    if attempt.resumes && task.rounds.is_some() {
+        // What was read between them is not recorded for that.
+        let message = "a task of rounds is not gone on with where it was cut off".to_owned();
+        return Err(fault(FaultClass::ReplayDiverged, message));
+    }
+    let past = replay::fetch(attempt).await?;
+    if attempt.verifies.is_some() && past.is_none() {
+        let message = "nothing is kept that could be verified again".to_owned();
+        return Err(fault(FaultClass::ReplayDiverged, message));
+    }
+    Ok(Plans { episode, task, env, task_files, env_files, past })
 }
 
 /// Names become folders: they must be one part of a path.

@@ -35,6 +35,10 @@ pub(crate) struct Said {
     pub(crate) told: Option<String>,
     /// What of it could not be read.
     pub(crate) unreadable: Vec<String>,
+    /// What of its time was none of the agent's.
+    pub(crate) paused: Millis,
+    /// The round that it belongs to, if the task has rounds.
+    pub(crate) round: Option<u32>,
 }
 
 /// The folder of one trajectory, in the layout that verifiers expect, and the outbox.
@@ -46,6 +50,8 @@ pub(crate) struct Recorder {
     last: Option<Digest>,
     steps: Vec<Value>,
     screens: Vec<(Screenshot, PathBuf)>,
+    /// Steps without an answer.
+    openings: u32,
 }
 
 impl Recorder {
@@ -53,7 +59,16 @@ impl Recorder {
         let made =
             fs::create_dir_all(&folder).and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)));
         made.map_err(|error| disk(&folder, &error))?;
-        Ok(Self { outbox, shared, folder, frames: Vec::new(), last: None, steps: Vec::new(), screens: Vec::new() })
+        Ok(Self {
+            outbox,
+            shared,
+            folder,
+            frames: Vec::new(),
+            last: None,
+            steps: Vec::new(),
+            screens: Vec::new(),
+            openings: 0,
+        })
     }
 
     /// The folder with the frames.
@@ -77,9 +92,27 @@ impl Recorder {
         &self.screens
     }
 
-    /// Steps beyond the first observation.
+    /// Steps with an answer of the agent.
     pub(crate) fn answers(&self) -> u32 {
-        self.outbox.steps().saturating_sub(1)
+        self.next().saturating_sub(self.openings)
+    }
+
+    /// The number of the last step.
+    pub(crate) fn seen(&self) -> u32 {
+        self.next().saturating_sub(1)
+    }
+
+    /// The number of the step to come.
+    pub(crate) fn next(&self) -> u32 {
+        u32::try_from(self.frames.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Takes a step of an earlier attempt, which is recorded already.
+    pub(crate) fn replayed(&mut self, record: &StepRecord, frame: &Frame) -> Result<(), Fault> {
+        self.openings += u32::from(record.answer.is_none());
+        self.keep_frame(record.number, frame)?;
+        self.steps.push(verifier_view(record.number, record.answer.as_ref(), &self.frames));
+        Ok(())
     }
 
     /// Records a step, and waits until it is durable at the coordinator; or, while there is no
@@ -91,7 +124,8 @@ impl Recorder {
         agent_time: Millis,
         said: Said,
     ) -> Result<(), Fault> {
-        let number = self.outbox.steps();
+        let number = self.next();
+        self.openings += u32::from(answer.is_none());
         self.keep_frame(number, &stepped.frame)?;
         self.steps.push(verifier_view(number, answer.as_ref(), &self.frames));
         let record = StepRecord {
@@ -106,10 +140,13 @@ impl Recorder {
                 inject: millis(stepped.performed.took),
                 rest: millis(stepped.rest.waited),
                 capture: millis(stepped.capture),
+                paused: said.paused,
             },
             calls: said.calls,
             told: said.told,
             unreadable: said.unreadable,
+            stirred: stepped.stirred,
+            round: said.round,
         };
         let size = serde_json::to_vec(&record).map_or(usize::MAX, |bytes| bytes.len());
         if size > MAX_STEP {
@@ -126,6 +163,11 @@ impl Recorder {
     pub(crate) fn log(&self, name: &str, bytes: &[u8]) -> Result<(), Fault> {
         let end = &bytes[bytes.len().saturating_sub(LOG_LIMIT)..];
         self.outbox.log(name, end).map_err(|error| spool_fault(&error))
+    }
+
+    /// Records a picture by name, whole.
+    pub(crate) fn picture(&self, name: &str, frame: &Frame) -> Result<(), Fault> {
+        self.outbox.log(name, &frame.png).map_err(|error| spool_fault(&error))
     }
 
     /// Keeps the picture after the export hook, for the verifier and as a log.
@@ -202,7 +244,7 @@ fn disk(path: &Path, error: &std::io::Error) -> Fault {
     fault(FaultClass::NodeDisk, format!("cannot write {}: {error}", path.display()))
 }
 
-fn spool_fault(error: &SpoolError) -> Fault {
+pub(super) fn spool_fault(error: &SpoolError) -> Fault {
     let class = if error.is_disk() { FaultClass::NodeDisk } else { FaultClass::Store };
     fault(class, crate::chain(error))
 }

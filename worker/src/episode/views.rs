@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use longhaul_core::judge::named_checklist;
 use longhaul_core::outcome::Fault;
 use longhaul_core::plan::{EnvPlan, Scoring, TaskPlan};
+use longhaul_core::rounds::ROUNDS_FOLDER;
 
 use super::{blob_fault, disk_fault};
 use crate::blobs::{BlobClient, BlobError, HeldTree, link_view};
@@ -20,17 +21,19 @@ fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
         Scoring::Program { file, .. } => (Some(file.as_str()), None),
         Scoring::Checklist { checklist } => (None, Some(checklist.as_str())),
         Scoring::Both { file, checklist, .. } => (Some(file.as_str()), Some(checklist.as_str())),
-        Scoring::None { .. } => (None, None),
+        Scoring::Rounds | Scoring::None { .. } => (None, None),
     };
     // Its program and its checklist are none of the agent's business also where something else decides.
-    let named = ["program", "target"].iter().find_map(|key| task.spec.pointer("/success/spec")?.get(*key)?.as_str());
+    let named = ["program", "target"].iter().filter_map(|key| task.spec.pointer("/success/spec")?.get(*key)?.as_str());
     let named = named.map(|program| program.split("::").next().unwrap_or_default());
-    // As the specs write paths: `./check.py` is `check.py`.
+    // As the specs write paths: `./check.py` is `check.py`, and so is ` check.py `.
     let plain = |file: &str| -> PathBuf {
-        Path::new(file).components().filter(|part| matches!(part, Component::Normal(_))).collect()
+        Path::new(file.trim()).components().filter(|part| matches!(part, Component::Normal(_))).collect()
     };
-    let hidden =
-        HIDDEN.into_iter().chain(program).chain(checklist).chain(named).chain(named_checklist(&task.spec)).map(plain);
+    // Hooks of rounds say what is looked at. Where a task has none, a folder of that name is its own.
+    let rounds = task.rounds.iter().flat_map(|rounds| rounds.hook_files().into_iter().chain([ROUNDS_FOLDER]));
+    let hidden = HIDDEN.into_iter().chain(program).chain(checklist).chain(named).chain(named_checklist(&task.spec));
+    let hidden = hidden.chain(rounds).map(plain);
     hidden.filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
@@ -90,6 +93,19 @@ mod tests {
     use crate::testing::plans;
 
     #[test]
+    fn the_hooks_of_rounds_are_hidden_where_there_are_rounds() {
+        let plain = plans::task(Digest::of(b"env"), Digest::of(b"files"));
+        assert!(!hidden(&plain).contains(&PathBuf::from("rounds")), "a folder of that name may be anything");
+        let rounds = json!({"rounds": [{"kind": "open", "goal": "g", "read": "hooks/read.sh", "assertions": []}]});
+        let task =
+            TaskPlan { scoring: Scoring::Rounds, rounds: Some(serde_json::from_value(rounds).unwrap()), ..plain };
+        let hidden = hidden(&task);
+        for name in ["rounds", "hooks/read.sh", "task.json"] {
+            assert!(hidden.contains(&PathBuf::from(name)), "{name} is seen: {hidden:?}");
+        }
+    }
+
+    #[test]
     fn what_scores_a_task_is_hidden_whatever_it_is_called() {
         let task = TaskPlan {
             scoring: Scoring::Checklist { checklist: "./judge/mine.json".to_owned() },
@@ -104,6 +120,13 @@ mod tests {
             Scoring::Both { file: "other.py".to_owned(), function: "f".to_owned(), checklist: "list.json".to_owned() };
         let hidden = super::hidden(&TaskPlan { scoring: both, ..task.clone() });
         assert!(hidden.contains(&PathBuf::from("other.py")) && hidden.contains(&PathBuf::from("list.json")));
+        // As a spec writes it whose first name is empty.
+        for named in [json!({"program": "", "target": "other.py::verify"}), json!({"target": " other.py ::verify"})] {
+            let spec = json!({"success": {"mode": "multi", "spec": named}});
+            let scoring = Scoring::None { reason: "nothing scores it".to_owned() };
+            let hidden = super::hidden(&TaskPlan { scoring, spec, ..task.clone() });
+            assert!(hidden.contains(&PathBuf::from("other.py")), "{hidden:?}");
+        }
         // Also where no judge looks at it.
         let mode = "vlm_checklist";
         for scoring in [

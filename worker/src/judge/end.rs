@@ -1,7 +1,8 @@
-//! What program and judge together make of an attempt. Pure.
+//! What program, judge and rounds make of an attempt. Pure.
 
 use longhaul_core::judge::{Judgement, ProgramPart, Scorer, VerdictParts};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, FaultClass, Verdict};
+use longhaul_core::rounds::{RoundResult, RoundsScore, feedback as rounds_feedback, score};
 use serde_json::Value;
 
 /// What the task's own program has found, where it does not decide.
@@ -42,6 +43,7 @@ pub(crate) fn end(ended_by: EndedBy, program: Option<Program>, judged: Result<Ju
                 decided_by: Scorer::Checklist,
                 program: part,
                 checklist: Some(judgement),
+                rounds: Vec::new(),
             })),
         }),
         Err(reason) => AttemptEnd::Unverified {
@@ -49,10 +51,41 @@ pub(crate) fn end(ended_by: EndedBy, program: Option<Program>, judged: Result<Ju
             reason,
             fault: Some(FaultClass::Judge),
             parts: part.map(|part| {
-                Box::new(VerdictParts { decided_by: Scorer::Checklist, program: Some(part), checklist: None })
+                let parts = VerdictParts {
+                    decided_by: Scorer::Checklist,
+                    program: Some(part),
+                    checklist: None,
+                    rounds: Vec::new(),
+                };
+                Box::new(parts)
             }),
         },
     }
+}
+
+/// The end of an attempt that the rounds of its task decide. A judge that was to be asked and gave
+/// no answer is a fault of ours.
+pub(crate) fn by_rounds(ended_by: EndedBy, rounds: Vec<RoundResult>, unanswered: Option<String>) -> AttemptEnd {
+    let RoundsScore { passed, score, .. } = score(&rounds);
+    let feedback = rounds_feedback(&rounds);
+    let parts = VerdictParts { decided_by: Scorer::Rounds, program: None, checklist: None, rounds };
+    let parts = Some(Box::new(parts));
+    match unanswered {
+        None => AttemptEnd::Verdict(Verdict { passed, score, feedback, details: Value::Null, ended_by, parts }),
+        Some(reason) => AttemptEnd::Unverified { ended_by, reason, fault: Some(FaultClass::Judge), parts },
+    }
+}
+
+/// The same end, with what rounds came to beside what decides.
+pub(crate) fn beside(mut end: AttemptEnd, rounds: Vec<RoundResult>) -> AttemptEnd {
+    if let AttemptEnd::Verdict(Verdict { parts, .. }) | AttemptEnd::Unverified { parts, .. } = &mut end
+        && !rounds.is_empty()
+    {
+        let none =
+            || VerdictParts { decided_by: Scorer::Checklist, program: None, checklist: None, rounds: Vec::new() };
+        parts.get_or_insert_with(|| Box::new(none())).rounds = rounds;
+    }
+    end
 }
 
 /// What is said of a verdict in a few words: the first judge's, or what is known of the items.

@@ -21,7 +21,7 @@ use longhaul_core::judge::{
 use longhaul_gateway::{Account, CallError, ModelAnswer, ModelCall};
 use serde_json::Value;
 
-pub(crate) use end::{Program, end};
+pub(crate) use end::{Program, beside, by_rounds, end};
 pub(crate) use oracle::{Media, Oracle, Query};
 
 use crate::agents::caller::Caller;
@@ -231,7 +231,9 @@ impl<'a> Judge<'a> {
             // What a vendor refuses for what is on a screenshot, it may take the next time.
             Err(error @ CallError::Rejected { .. }) => Ok(Err(error.to_string())),
             Err(error @ (CallError::Unbounded { .. } | CallError::Tokens { .. })) => Err(unaskable(&error)),
-            Err(error @ (CallError::Journal(_) | CallError::Closed)) => Err(JudgeError::Over(error)),
+            Err(error @ (CallError::Journal(_) | CallError::NotRecorded { .. } | CallError::Closed)) => {
+                Err(JudgeError::Over(error))
+            }
         }
     }
 }

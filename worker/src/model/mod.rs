@@ -12,6 +12,7 @@ use longhaul_core::call::{CallTotals, PurseKind};
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::plan::EpisodePlan;
 use longhaul_core::purse::PurseState;
+use longhaul_core::replicas::FileReplicas;
 use longhaul_gateway::ports::{Relay, SystemClock};
 use longhaul_gateway::{Account, EndpointShare, EndpointWord, Gateway, GatewayConfig, GatewayError, Opening, Proxies};
 use longhaul_proto::v1;
@@ -71,6 +72,12 @@ impl Models {
         };
         self.gateway.set_shares(wire.shares.into_iter().map(share).collect());
         self.shares.store(wire.number, Ordering::SeqCst);
+    }
+
+    /// The addresses that files of replicas name from now on.
+    pub(crate) fn keep_replicas(&self, wire: v1::ReplicaFiles) {
+        let leads = |file: v1::ReplicaFile| (file.path, FileReplicas { urls: file.urls, keyed: file.keyed });
+        self.gateway.set_replicas(wire.files.into_iter().map(leads).collect());
     }
 
     /// The number of the shares that are acted by.

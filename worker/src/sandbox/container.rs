@@ -21,7 +21,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde_json::Value;
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 
 use super::bases::Bases;
 use super::program::Program;
@@ -216,7 +216,8 @@ impl ContainerDriver {
             Some(env) => self.bases.of(env).await?,
             None => self.bases.usual(),
         };
-        let spec = self.spec(&base.image, request.id, &request.layers, &request.views, request.net);
+        let mut spec = self.spec(&base.image, request.id, &request.layers, &request.views, request.net);
+        spec.gpus = request.gpus;
         let container = Container::start(&self.apptainer, spec).await.map_err(|error| container_error(&error, ""))?;
         let pid = container.identity().pid;
         prefer_for_oom(pid);
@@ -229,7 +230,8 @@ impl ContainerDriver {
             }
             return Err(container_error(&error, ""));
         }
-        let sandbox = Rootless { pid, layers: request.layers, container: RwLock::new(Some(container)) };
+        let (container, gone) = (RwLock::new(Some(container)), watch::Sender::new(false));
+        let sandbox = Rootless { pid, layers: request.layers, container, gone };
         Ok(Arc::new(sandbox))
     }
 }
@@ -294,8 +296,10 @@ struct Rootless {
     pid: i32,
     /// Held, so that no layer is evicted under it.
     layers: Vec<ReadyLayer>,
-    /// Gone once it was stopped.
+    /// None once its stop has begun.
     container: RwLock<Option<Container>>,
+    /// Whether that has ended.
+    gone: watch::Sender<bool>,
 }
 
 impl Rootless {
@@ -421,10 +425,21 @@ impl Sandbox for Rootless {
 
     fn stop(&self) -> Pending<'_, Result<(), SandboxError>> {
         Box::pin(async move {
-            let Some(container) = self.container.write().await.take() else { return Ok(()) };
-            let stopped = container.stop().await.map_err(|error| container_error(&error, ""));
-            tracing::debug!(layers = self.layers.len(), "a sandbox was stopped");
-            stopped
+            let Some(container) = self.container.write().await.take() else {
+                // It is being stopped, whoever began that. The sender is ours, and does not go away.
+                let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
+                return Ok(());
+            };
+            let (layers, gone) = (self.layers.clone(), self.gone.clone());
+            // A task of its own: whoever waits for it may be gone before its end.
+            let stopping = tokio::spawn(async move {
+                let stopped = container.stop().await;
+                gone.send_replace(true);
+                tracing::debug!(layers = layers.len(), "a sandbox was stopped");
+                stopped
+            });
+            let stopped = stopping.await.map_err(|error| SandboxError::Failed(error.to_string()))?;
+            stopped.map_err(|error| container_error(&error, ""))
         })
     }
 }

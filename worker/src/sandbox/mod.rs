@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
+use longhaul_apptainer::Gpus;
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::{CommandSpec, ProcessInfo};
 use longhaul_core::outcome::{Fault, FaultClass};
@@ -166,6 +167,8 @@ pub struct SandboxRequest {
     pub accounts: Vec<AccountPlan>,
     /// Whether it has a way out to the network.
     pub net: bool,
+    /// The graphics processors that are its own, if it has any.
+    pub gpus: Option<Gpus>,
 }
 
 /// What a command left.

@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
+use longhaul_core::screen::{Area as Place, Gatherer};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use x11rb::connection::Connection;
 use x11rb::protocol::shm::{self, ConnectionExt as _};
@@ -44,6 +45,8 @@ pub(super) struct Capture {
     slice: Vec<u8>,
     /// Counts the changes of `pixels`.
     generation: u64,
+    /// Gathers where it changes, while somebody wants to know.
+    gatherer: Option<Gatherer>,
     shared: Option<Shared>,
 }
 
@@ -80,6 +83,7 @@ impl Capture {
             pixels: Vec::new(),
             slice: vec![0; SLICE],
             generation: 0,
+            gatherer: None,
             shared: None,
         };
         capture.resize(client, screen.width_in_pixels, screen.height_in_pixels, shares)?;
@@ -99,6 +103,16 @@ impl Capture {
     /// A number that is another after every change of the frame.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// Gathers from now on where the frame changes.
+    pub(super) fn gather(&mut self) {
+        self.gatherer = Some(Gatherer::new(self.width, self.height));
+    }
+
+    /// Where it changed since [`Self::gather`].
+    pub(super) fn gathered(&mut self) -> Vec<Place> {
+        self.gatherer.take().map(Gatherer::areas).unwrap_or_default()
     }
 
     fn resize(&mut self, client: &Client, width: u16, height: u16, share: bool) -> Result<(), ScreenError> {
@@ -155,7 +169,8 @@ impl Capture {
                 let rows = rows_at_once.min(area.rows() - first);
                 let slice = &mut self.slice[..rows * row];
                 shared.file.read_exact_at(slice, (first * row) as u64).map_err(memory)?;
-                changed |= area.take(&mut self.pixels, usize::from(self.width), first, slice);
+                let frame = Rows { pixels: &mut self.pixels, width: usize::from(self.width) };
+                changed |= area.take(frame, first, slice, self.gatherer.as_mut());
             }
             changed
         } else {
@@ -167,7 +182,8 @@ impl Capture {
             if image.data.len() < area.rows() * area.row_bytes() {
                 return Err(ScreenError::Protocol { during: CAPTURING, reason: "a short image".to_owned() });
             }
-            area.take(&mut self.pixels, usize::from(self.width), 0, &image.data[..area.rows() * area.row_bytes()])
+            let frame = Rows { pixels: &mut self.pixels, width: usize::from(self.width) };
+            area.take(frame, 0, &image.data[..area.rows() * area.row_bytes()], self.gatherer.as_mut())
         };
         self.generation += u64::from(changed);
         Ok(changed)
@@ -225,27 +241,50 @@ impl Area {
         usize::from(self.width) * BYTES_PER_PIXEL
     }
 
-    /// Puts rows of this area, from its row `first` on, into a frame that is `width`
-    /// pixels wide. Returns whether anything was another.
-    fn take(self, frame: &mut [u8], width: usize, first: usize, rows: &[u8]) -> bool {
+    /// Puts rows of this area, from its row `first` on, into a frame. Returns whether anything was
+    /// another.
+    fn take(self, frame: Rows<'_>, first: usize, rows: &[u8], mut gatherer: Option<&mut Gatherer>) -> bool {
+        let Rows { pixels, width } = frame;
         let (left, top) = (usize::from(self.x.unsigned_abs()), usize::from(self.y.unsigned_abs()) + first);
-        let put = |target: &mut [u8], source: &[u8]| {
+        let mut put = |target: &mut [u8], source: &[u8], y: usize| {
             let changed = target != source;
             if changed {
+                if let Some(gatherer) = gatherer.as_deref_mut() {
+                    mark(gatherer, target, source, (left, y), usize::from(self.width));
+                }
                 target.copy_from_slice(source);
             }
             changed
         };
         if usize::from(self.width) == width {
             let start = top * width * BYTES_PER_PIXEL;
-            return put(&mut frame[start..start + rows.len()], rows);
+            return put(&mut pixels[start..start + rows.len()], rows, top);
         }
         let mut changed = false;
         for (source, y) in rows.chunks_exact(self.row_bytes()).zip(top..) {
             let start = (y * width + left) * BYTES_PER_PIXEL;
-            changed |= put(&mut frame[start..start + source.len()], source);
+            changed |= put(&mut pixels[start..start + source.len()], source, y);
         }
         changed
+    }
+}
+
+/// The pixels of a frame, and how many are in a row.
+struct Rows<'a> {
+    pixels: &'a mut [u8],
+    width: usize,
+}
+
+/// Marks each pixel that is another, in rows of `across` pixels that start at `at`.
+fn mark(gatherer: &mut Gatherer, old: &[u8], new: &[u8], at: (usize, usize), across: usize) {
+    let (left, top) = at;
+    let pixels = old.chunks_exact(BYTES_PER_PIXEL).zip(new.chunks_exact(BYTES_PER_PIXEL));
+    for (index, _) in pixels.enumerate().filter(|(_, (old, new))| old != new) {
+        let (x, y) = (left + index % across.max(1), top + index / across.max(1));
+        // A screen has fewer pixels across and down than that.
+        if let (Ok(x), Ok(y)) = (u16::try_from(x), u16::try_from(y)) {
+            gatherer.mark(x, y);
+        }
     }
 }
 
@@ -269,10 +308,18 @@ mod tests {
     fn a_part_is_put_where_it_belongs_and_only_a_change_counts() {
         let mut frame = vec![0; 4 * 3 * BYTES_PER_PIXEL];
         let area = Area { x: 1, y: 1, width: 2, height: 2 };
-        assert!(area.take(&mut frame, 4, 1, &[7; 8]));
-        assert!(!area.take(&mut frame, 4, 1, &[7; 8]));
+        let mut gatherer = Gatherer::new(4, 3);
+        assert!(area.take(Rows { pixels: &mut frame, width: 4 }, 1, &[7; 8], Some(&mut gatherer)));
+        assert!(!area.take(Rows { pixels: &mut frame, width: 4 }, 1, &[7; 8], Some(&mut gatherer)));
+        assert_eq!(gatherer.areas(), [Place { x: 1, y: 2, width: 2, height: 1 }]);
         let changed: Vec<usize> = (0..frame.len()).filter(|index| frame[*index] == 7).collect();
         assert_eq!(changed, (36..44).collect::<Vec<_>>());
-        assert!(!area.take(&mut frame, 4, 0, &[0; 8]));
+        assert!(!area.take(Rows { pixels: &mut frame, width: 4 }, 0, &[0; 8], None));
+        // Whole rows are put at once.
+        let mut gatherer = Gatherer::new(4, 3);
+        let rows: Vec<u8> = (0..32).map(|index| u8::from(index == 21)).collect();
+        let whole = Area { x: 0, y: 0, width: 4, height: 3 };
+        assert!(whole.take(Rows { pixels: &mut frame, width: 4 }, 0, &rows, Some(&mut gatherer)));
+        assert_eq!(gatherer.areas(), [Place { x: 1, y: 1, width: 1, height: 1 }]);
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_core::action::{self, Input};
 use longhaul_core::digest::Digest;
+use longhaul_core::screen::Area;
 use longhaul_core::step::{ActionOutcome, Screenshot};
 use serde_json::Value;
 
@@ -55,6 +56,9 @@ pub struct Stepped {
     pub frame: Frame,
     /// How long capturing and encoding took.
     pub capture: Duration,
+    /// Where the screen had changed by itself since the capture before, when the first action
+    /// was about to be carried out.
+    pub stirred: Vec<Area>,
 }
 
 /// The last frame that was encoded, and of what.
@@ -247,13 +251,14 @@ impl Screen {
     ///
     /// The display was lost or did not answer, or the frame could not be encoded.
     pub fn step(&mut self, actions: &[Value], rule: RestRule) -> Result<Stepped, ScreenError> {
+        let stirred = if actions.is_empty() { Vec::new() } else { self.display.stirred()? };
         let performed = self.perform(actions)?;
         // Without input there is no first reaction to wait for.
         let first_change = if performed.injected { rule.first_change } else { rule.quiet };
         let rest = self.rest(RestRule { first_change, ..rule })?;
         let start = Instant::now();
         let frame = self.capture()?;
-        Ok(Stepped { performed, rest, frame, capture: start.elapsed() })
+        Ok(Stepped { performed, rest, frame, capture: start.elapsed(), stirred })
     }
 
     /// Releases all keys and buttons that are held.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longhaul_core::screen::Area;
 use x11rb::connection::Connection;
 use x11rb::protocol::xfixes::{self, ConnectionExt as _};
 use x11rb::protocol::xkb::{self, ConnectionExt as _};
@@ -114,6 +115,14 @@ impl Display {
     pub(super) fn rest(&mut self, rule: RestRule) -> Result<Rest, ScreenError> {
         let works = || self.works.as_ref().is_some_and(|works| works());
         self.watch.rest(&self.link, &mut self.capture, rule, works)
+    }
+
+    /// Where the screen changed since it was looked at last.
+    pub(super) fn stirred(&mut self) -> Result<Vec<Area>, ScreenError> {
+        self.capture.gather();
+        let looked = self.watch.forget(&self.link, &mut self.capture);
+        let areas = self.capture.gathered();
+        looked.map(|()| areas)
     }
 
     /// What was drawn up to now is no effect of what is injected next.

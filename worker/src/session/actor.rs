@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_core::notes::AttemptNotes;
+use longhaul_core::outcome::EndedBy;
 use longhaul_proto::convert::{self, ConvertError, LeaseRef};
 use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
+use longhaul_proto::v1::trajectory_service_client::TrajectoryServiceClient;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -27,7 +29,7 @@ use crate::carry::Carrier;
 use crate::config::{Endpoint, WorkerConfig};
 use crate::episode::{Order, StopReason};
 use crate::error::WorkerError;
-use crate::guard::{CpuShares, Node};
+use crate::guard::{CpuShares, GpuShares, Node};
 use crate::home::Home;
 use crate::lease::{LeaseClock, Standing};
 use crate::model::{LeaseGate, Models};
@@ -49,11 +51,24 @@ struct Live {
     refusals: u32,
 }
 
+/// What a lease says beside its attempt and plan.
+#[derive(Clone, Copy, Debug)]
+struct LeaseKind {
+    /// No cap on dollars holds for the attempt.
+    uncapped: bool,
+    /// It is to go on where an earlier one was cut off.
+    resumes: bool,
+    /// What had ended the agent's part, where only the verification is done again.
+    verifies: Option<EndedBy>,
+}
+
 /// What attempts share.
 pub(crate) struct Shared {
     pub(crate) config: WorkerConfig,
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) blobs: BlobClient,
+    /// What is kept of attempts that were cut off.
+    pub(crate) trajectories: TrajectoryServiceClient<Transport>,
     /// Carries layers through the coordinator, where nodes have no layer folder in common.
     pub(crate) carrier: Option<Carrier>,
     pub(crate) desk: LayerDesk,
@@ -63,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) meter: Meter,
     pub(crate) node: Node,
     pub(crate) cpus: CpuShares,
+    pub(crate) gpus: GpuShares,
     /// How many sandboxes may be on their way up at once: all attempts that waited for one layer
     /// would start together, and more at once than a node bears fail at random.
     pub(crate) starts: Semaphore,
@@ -129,7 +145,7 @@ pub(crate) async fn run(
 ) -> Result<(), WorkerError> {
     let relay = ThroughCoordinator::new(transport(&endpoint)?);
     let transport = transport(&endpoint)?;
-    let node = Node::look(&config.limits, &config.scratch)?;
+    let node = Node::look(&config.limits, config.gpus.as_ref(), &config.scratch)?;
     let home = Home::open(&config.scratch, config.id, driver.as_ref()).await?;
     let cache = BlobCache::open(&home.cache, &home.staging, config.limits.cache_bytes).map_err(WorkerError::Cache)?;
     let (events, mut event_queue) = mpsc::channel(256);
@@ -138,6 +154,7 @@ pub(crate) async fn run(
     let grace = config.grace;
     let shared = Shared {
         blobs: BlobClient::new(transport.clone(), cache),
+        trajectories: TrajectoryServiceClient::new(transport.clone()),
         carrier: config.carry_layers.then(|| Carrier::new(transport.clone())),
         desk: LayerDesk::new(link_receiver.clone()),
         escrow: EscrowDesk::new(link_receiver.clone()),
@@ -146,6 +163,7 @@ pub(crate) async fn run(
         meter: Meter::default(),
         node,
         cpus: CpuShares::own(),
+        gpus: GpuShares::new(config.gpus.as_ref()),
         starts: Semaphore::new(config.limits.starts.max(1)),
         shutdown: shutdown.clone(),
         attempts: home.attempts.clone(),
@@ -424,7 +442,12 @@ impl Actor {
             }
             Down::Lease(lease) => {
                 let plan = convert::digest("plan", &lease.plan)?;
-                self.on_lease(convert::lease(lease.attempt.as_ref())?, plan, lease.uncapped);
+                let verifies = match lease.verifies.as_str() {
+                    "" => None,
+                    word => Some(convert::from_json("verifies", format!("\"{word}\"").as_bytes())?),
+                };
+                let kind = LeaseKind { uncapped: lease.uncapped, resumes: lease.resumes, verifies };
+                self.on_lease(convert::lease(lease.attempt.as_ref())?, plan, kind);
             }
             Down::Revoke(revoke) => {
                 let lease = convert::lease(revoke.attempt.as_ref())?;
@@ -462,7 +485,14 @@ impl Actor {
             Down::EscrowRecall(recall) => self.shared.escrow.recall(&recall)?,
             Down::Secrets(secrets) => self.shared.models.keep_secrets(secrets),
             Down::EndpointShares(shares) => self.shared.models.keep_shares(shares),
+            Down::ReplicaFiles(files) => self.shared.models.keep_replicas(files),
             Down::LayerAnswer(answer) => self.shared.desk.answered(&answer)?,
+            Down::ResumedAck(ack) => {
+                let lease = convert::lease(ack.attempt.as_ref())?;
+                if let Some(outbox) = self.outbox(&lease) {
+                    outbox.resumed_acknowledged();
+                }
+            }
             Down::Drain(drain) => {
                 tracing::info!(reason = drain.reason, "told to take no more leases");
                 self.draining = Some(drain.reason);

@@ -105,6 +105,10 @@ fn wire(record: &Record, lease: LeaseRef) -> Result<Option<Message>, ConvertErro
             let record_json = call.json.clone().into_bytes().into();
             Message::Call(v1::CallReport { attempt, number: call.number, record_json })
         }
+        Record::Resumed { record } => Message::Resumed(v1::AttemptResumed {
+            attempt,
+            record_json: convert::to_json("record_json", record)?.into(),
+        }),
         Record::Log { name, blob } => {
             Message::Log(v1::AttemptLog { attempt, name: name.clone(), blob: convert::digest_bytes(blob).into() })
         }

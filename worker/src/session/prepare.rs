@@ -39,7 +39,7 @@ pub async fn prepare<T>(
     what: &str,
     preparation: impl Future<Output = T>,
 ) -> Result<Prepared<T>, WorkerError> {
-    let capacity = Node::look(&config.limits, &config.scratch)?.capacity();
+    let capacity = Node::look(&config.limits, config.gpus.as_ref(), &config.scratch)?.capacity();
     let hello = Introduction { config, capacity, live: Vec::new(), unfit: what.to_owned(), preparing: true }.hello();
     let mut session = Session::new(transport(endpoint)?, hello);
     tokio::pin!(preparation);

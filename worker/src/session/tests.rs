@@ -1,6 +1,9 @@
 //! A whole worker against a coordinator that speaks the real service, with sandboxes that
 //! are folders: leases, outages, parking, fencing and the way out.
 
+mod gpus;
+mod resuming;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +48,7 @@ pub(crate) fn config(scratch: &Path) -> WorkerConfig {
         bases: BTreeMap::new(),
         helper_program: scratch.join("helper"),
         limits: NodeLimits { disk_floor_mib: 0, ..NodeLimits::default() },
+        gpus: None,
         certificates: Vec::new(),
         hook_env: BTreeMap::new(),
         slurm_job_id: None,
@@ -52,6 +56,7 @@ pub(crate) fn config(scratch: &Path) -> WorkerConfig {
         grace: Duration::from_secs(20),
         verify_limit: Duration::from_secs(20),
         park_limit: LONG,
+        replay_patience: Duration::from_millis(300),
     }
 }
 
@@ -103,7 +108,15 @@ impl Scene {
 
     async fn lease(&self, lease: LeaseRef, plan: Digest) {
         let plan = plan.as_bytes().to_vec().into();
-        self.coordinator.say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, uncapped: false })).await;
+        self.coordinator
+            .say(Down::Lease(v1::Lease {
+                attempt: Some(lease.into()),
+                plan,
+                uncapped: false,
+                resumes: false,
+                verifies: String::new(),
+            }))
+            .await;
     }
 
     fn steps(&self, lease: LeaseRef) -> Vec<u32> {
@@ -407,6 +420,8 @@ async fn what_a_dead_worker_left_is_delivered_by_the_next_one_on_the_node() {
         calls: Vec::new(),
         told: None,
         unreadable: Vec::new(),
+        round: None,
+        stirred: Vec::new(),
     };
     let json = serde_json::to_string(&step).unwrap();
     let mut spool = AttemptSpool::create(&dead, lease(0, 1), Meter::default()).unwrap();

@@ -85,6 +85,7 @@ impl OpenCall {
             request,
             response: None,
             parts,
+            service: None,
         }
     }
 }

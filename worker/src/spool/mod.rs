@@ -24,6 +24,7 @@ use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::purse::PurseState;
+use longhaul_core::resume::Resumed;
 use longhaul_proto::convert::LeaseRef;
 use serde::{Deserialize, Serialize};
 
@@ -106,6 +107,11 @@ pub enum Record {
         /// The sum of grants.
         granted: Money,
     },
+    /// The attempt stands where the ones before it were cut off. Its own steps come after it.
+    Resumed {
+        /// What it goes on from, and how it got there.
+        record: Resumed,
+    },
     /// The log of a hook, of the verifier, of the sandbox; its text is a blob.
     Log {
         /// Its name.
@@ -141,7 +147,7 @@ impl Record {
             Self::Log { blob, .. } => std::slice::from_ref(blob),
             Self::Reserved(call) => &call.blobs,
             Self::Call(call) => &call.blobs,
-            Self::Granted { .. } | Self::End { .. } => &[],
+            Self::Granted { .. } | Self::Resumed { .. } | Self::End { .. } => &[],
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Records are sent in order over one session; after a lost session, everything that was not
 //! acknowledged is sent again. Logs have no acknowledgement of their own: one is settled by
 //! that of a step after it, or of the end, since the stream keeps its order. Model calls go before
-//! the step that names them. Reservations stay here: one that is not settled when nobody is left
+//! the step that names them. What an attempt goes on from is acknowledged before anything after it
+//! is sent: the coordinator takes no step of its own before. Reservations stay here: one that is not settled when nobody is left
 //! who could settle it is settled whole.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::purse::PurseState;
+use longhaul_core::resume::Resumed;
 use longhaul_core::step::StepRecord;
 use longhaul_gateway::ports::Blob;
 use longhaul_proto::convert::LeaseRef;
@@ -118,6 +120,27 @@ impl Outbox {
     pub fn step(&self, step: &StepRecord, png: &[u8]) -> Result<(), SpoolError> {
         let json = serde_json::to_string(step).map_err(SpoolError::Json)?;
         self.append(Record::Step { number: step.number, png: step.screen.png, json }, &[(step.screen.png, png)])
+    }
+
+    /// Records that the attempt stands where the ones before it were cut off: its own steps are
+    /// numbered from there.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails.
+    pub fn resumed(&self, record: &Resumed) -> Result<(), SpoolError> {
+        self.append(Record::Resumed { record: record.clone() }, &[])
+    }
+
+    /// Whether the coordinator knows that, and takes the attempt's own steps.
+    #[must_use]
+    pub fn has_resumed(&self) -> bool {
+        self.state().entries.iter().any(|entry| entry.acknowledged && matches!(entry.record, Record::Resumed { .. }))
+    }
+
+    /// The coordinator knows it.
+    pub fn resumed_acknowledged(&self) {
+        self.acknowledged(|record| matches!(record, Record::Resumed { .. }));
     }
 
     /// Records a log.
@@ -297,7 +320,7 @@ impl Outbox {
     /// A blob cannot be read.
     pub fn next(&self) -> Result<Option<Outgoing>, SpoolError> {
         let state = self.state();
-        if state.finished || state.cursor >= state.entries.len() {
+        if state.finished || state.cursor >= state.entries.len() || state.waits_for_resumed() {
             return Ok(None);
         }
         let mut outgoing = Outgoing { from: state.cursor, ..Outgoing::default() };
@@ -313,6 +336,9 @@ impl Outbox {
                 }
             }
             outgoing.records.push(entry.record.clone());
+            if !entry.acknowledged && matches!(entry.record, Record::Resumed { .. }) {
+                break;
+            }
         }
         Ok(Some(outgoing))
     }
@@ -359,7 +385,7 @@ impl Outbox {
         let at = state.entries.iter().position(|entry| match &entry.record {
             Record::Step { number, .. } => *number >= step,
             Record::Call(settled) => settled.number >= call,
-            Record::Log { .. } | Record::Reserved(_) | Record::Granted { .. } => false,
+            Record::Log { .. } | Record::Reserved(_) | Record::Granted { .. } | Record::Resumed { .. } => false,
             Record::End { .. } => true,
         });
         if let Some(at) = at {
@@ -410,6 +436,10 @@ impl State {
                 self.steps = number + 1;
                 self.last_step = Some(Digest::of(json.as_bytes()));
             }
+            Record::Resumed { record } => {
+                self.steps = record.kept.steps;
+                self.last_step = Some(record.kept.last);
+            }
             Record::Reserved(call) => {
                 self.open.insert(call.number, call.clone());
                 return;
@@ -428,15 +458,25 @@ impl State {
         self.entries.push(Entry { record, acknowledged: false });
     }
 
+    /// Whether what the attempt goes on from was sent, and is not acknowledged: nothing goes after it.
+    fn waits_for_resumed(&self) -> bool {
+        self.entries
+            .iter()
+            .take(self.cursor)
+            .any(|entry| !entry.acknowledged && matches!(entry.record, Record::Resumed { .. }))
+    }
+
     /// How many entries from the start need not be sent again: all up to the last step or call
     /// before which every one is acknowledged.
     fn settled(&self) -> usize {
         let mut settled = 0;
         for (index, entry) in self.entries.iter().enumerate() {
             match entry.record {
-                Record::Step { .. } | Record::Call(_) if entry.acknowledged => settled = index + 1,
+                Record::Step { .. } | Record::Call(_) | Record::Resumed { .. } if entry.acknowledged => {
+                    settled = index + 1;
+                }
                 Record::Log { .. } | Record::Reserved(_) | Record::Granted { .. } => {}
-                Record::Step { .. } | Record::Call(_) | Record::End { .. } => break,
+                Record::Step { .. } | Record::Call(_) | Record::Resumed { .. } | Record::End { .. } => break,
             }
         }
         settled

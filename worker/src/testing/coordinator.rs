@@ -12,12 +12,14 @@ use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
+use longhaul_core::resume::Resumed;
 use longhaul_core::step::StepRecord;
 use longhaul_proto::convert::{self, LeaseRef};
 use longhaul_proto::v1;
 use longhaul_proto::v1::blob_service_server::{BlobService, BlobServiceServer};
 use longhaul_proto::v1::from_worker::Message as Up;
 use longhaul_proto::v1::to_worker::Message as Down;
+use longhaul_proto::v1::trajectory_service_server::{TrajectoryService, TrajectoryServiceServer};
 use longhaul_proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
 use tokio::net::UnixListener;
 use tokio::sync::mpsc;
@@ -53,6 +55,10 @@ pub(crate) struct Desk {
     pub(crate) renews: AtomicBool,
     /// Whether sessions are let in.
     pub(crate) open: AtomicBool,
+    /// What is kept for an attempt that resumes.
+    pub(crate) kept: Mutex<Vec<v1::TrajectoryPiece>>,
+    /// What attempts said that they go on from.
+    pub(crate) resumed: Mutex<Vec<(LeaseRef, Resumed)>>,
     pub(crate) ttl: Duration,
     pub(crate) stale: Mutex<Vec<LeaseRef>>,
     /// The token that is asked for, if any.
@@ -87,6 +93,8 @@ impl Coordinator {
             acknowledges: AtomicBool::new(true),
             renews: AtomicBool::new(true),
             open: AtomicBool::new(true),
+            kept: Mutex::default(),
+            resumed: Mutex::default(),
             ttl,
             stale: Mutex::default(),
             token: Mutex::default(),
@@ -97,6 +105,7 @@ impl Coordinator {
         let server = tonic::transport::Server::builder()
             .add_service(WorkerServiceServer::new(this.clone()))
             .add_service(BlobServiceServer::new(this.clone()))
+            .add_service(TrajectoryServiceServer::new(this.clone()))
             .serve_with_incoming(UnixListenerStream::new(listener));
         tokio::spawn(server);
         this
@@ -158,6 +167,13 @@ impl Coordinator {
                 desk.steps.lock().unwrap().push((lease, step.number));
                 desk.records.lock().unwrap().push(record);
                 acknowledges.then(|| Down::StepAck(v1::StepAck { attempt: step.attempt, number: step.number }))
+            }
+            Up::Resumed(resumed) => {
+                let lease = convert::lease(resumed.attempt.as_ref()).unwrap();
+                assert!(!desk.steps.lock().unwrap().iter().any(|(seen, _)| *seen == lease), "a step came before");
+                let record = convert::from_json("resumed", &resumed.record_json).unwrap();
+                desk.resumed.lock().unwrap().push((lease, record));
+                acknowledges.then_some(Down::ResumedAck(v1::ResumedAck { attempt: resumed.attempt }))
             }
             Up::Call(call) => {
                 let record: CallRecord = convert::from_json("call", &call.record_json).unwrap();
@@ -254,6 +270,20 @@ impl WorkerService for Coordinator {
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+}
+
+#[tonic::async_trait]
+impl TrajectoryService for Coordinator {
+    type GetStream = Boxed<v1::TrajectoryPiece>;
+
+    async fn get(&self, _: Request<v1::TrajectoryRequest>) -> Result<Response<Self::GetStream>, Status> {
+        let mut pieces = self.desk.kept.lock().unwrap().clone();
+        if pieces.is_empty() {
+            let head = v1::TrajectoryHead::default();
+            pieces.push(v1::TrajectoryPiece { piece: Some(v1::trajectory_piece::Piece::Head(head)) });
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces.into_iter().map(Ok)))))
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn endpoint(name: &str, protocol: Protocol) -> EndpointPlan {
         call_limit: Millis(20_000),
         retries: 0,
         relay: false,
+        replicas_file: None,
     }
 }
 
@@ -61,6 +62,7 @@ pub(crate) fn task(env: Digest, files: Digest) -> TaskPlan {
         metadata: json!({}),
         spec: json!({}),
         splits: Vec::new(),
+        rounds: None,
     }
 }
 

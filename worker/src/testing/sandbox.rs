@@ -44,8 +44,15 @@ pub(crate) struct World {
     pub(crate) step_millis: AtomicU64,
     /// Whether the screen stays as it is, whatever is done.
     pub(crate) still: AtomicBool,
+    /// The folders of sandboxes, in order.
+    pub(crate) roots: Mutex<Vec<PathBuf>>,
     /// The requests for sandboxes, in order.
     pub(crate) requests: Mutex<Vec<SandboxRequest>>,
+    /// The processors that sandboxes were bound to, in order.
+    pub(crate) bound: Mutex<Vec<Vec<usize>>>,
+    /// How long a stop takes, in milliseconds, and how many came to their end.
+    pub(crate) stop_millis: AtomicU64,
+    pub(crate) stopped: AtomicU32,
     /// What sandboxes use, in MiB.
     pub(crate) memory_mib: AtomicU64,
     /// The exit code of hooks.
@@ -91,6 +98,7 @@ impl Driver for FolderDriver {
         Box::pin(async move {
             self.0.requests.lock().unwrap().push(request.clone());
             let root = tempfile::tempdir().unwrap().keep();
+            self.0.roots.lock().unwrap().push(root.clone());
             fs::create_dir_all(root.join("home/ga")).unwrap();
             let starting = self.0.starting.fetch_add(1, Ordering::SeqCst) + 1;
             self.0.most_starting.fetch_max(starting, Ordering::SeqCst);
@@ -159,6 +167,32 @@ impl FolderSandbox {
         CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
     }
 
+    /// A script of the worker's own on this machine, in this folder for what is absolute in it.
+    async fn script(&self, line: &str, arguments: &[&str], command: &CommandSpec) -> CommandResult {
+        const HOOKS: &str = "/var/lib/longhaul-rounds";
+        let line = line.replace(HOOKS, &self.inside(HOOKS).to_string_lossy());
+        let folder = command.cwd.as_deref().map_or_else(|| self.root.clone(), |folder| self.inside(folder));
+        let child = tokio::process::Command::new("bash")
+            .args(["-c", &line])
+            .args(arguments)
+            .envs(&command.env)
+            .env("SANDBOX", &self.root)
+            .current_dir(folder)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let limit = Duration::from_millis(command.limit_millis);
+        match tokio::time::timeout(limit, child.wait_with_output()).await {
+            Ok(output) => {
+                let output = output.unwrap();
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
+            }
+            Err(_) => CommandResult { code: 143, timed_out: true, output: String::new() },
+        }
+    }
+
     async fn python(&self, command: &CommandSpec) -> CommandResult {
         let job = self.outside(&fs::read_to_string(self.outside(&command.argv[4])).unwrap());
         let folder = tempfile::tempdir().unwrap();
@@ -190,10 +224,12 @@ impl Sandbox for FolderSandbox {
             let argv: Vec<&str> = command.argv.iter().map(String::as_str).collect();
             let (code, output) = match argv.as_slice() {
                 ["python3", ..] => return Ok(self.python(&command).await),
-                [HELPER_PROGRAM, "attach", socket, program @ ..] => {
+                [HELPER_PROGRAM, "attach", "--after", _, socket, program @ ..]
+                | [HELPER_PROGRAM, "attach", socket, program @ ..] => {
                     return Ok(self.attached(socket, program, &command).await);
                 }
                 [HELPER_PROGRAM, "forward", ..] => std::future::pending().await,
+                ["bash", "-c", line, arguments @ ..] => return Ok(self.script(line, arguments, &command).await),
                 ["test", "-d", path] => (i32::from(!self.inside(path).is_dir()), String::new()),
                 ["bash", "-lc", line] => {
                     self.world.commands.lock().unwrap().push((*line).to_owned());
@@ -248,7 +284,9 @@ impl Sandbox for FolderSandbox {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    fn bind_cpus(&self, _: &[usize]) {}
+    fn bind_cpus(&self, cpus: &[usize]) {
+        self.world.bound.lock().unwrap().push(cpus.to_vec());
+    }
 
     fn memory_mib(&self) -> Pending<'_, Result<u64, SandboxError>> {
         let used = self.world.memory_mib.load(Ordering::SeqCst);
@@ -267,7 +305,11 @@ impl Sandbox for FolderSandbox {
     }
 
     fn stop(&self) -> Pending<'_, Result<(), SandboxError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(self.world.stop_millis.load(Ordering::SeqCst))).await;
+            self.world.stopped.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
     }
 }
 
@@ -291,6 +333,7 @@ impl Display for FolderDisplay {
                 rest: Rest { rested: true, waited: Duration::ZERO },
                 frame: Frame { screenshot, png, unchanged: false },
                 capture: Duration::ZERO,
+                stirred: Vec::new(),
             })
         })
     }

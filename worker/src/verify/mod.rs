@@ -65,8 +65,8 @@ pub(crate) struct Job<'a> {
     pub(crate) steps: Vec<Value>,
     pub(crate) ended_by: EndedBy,
     pub(crate) limit: Duration,
-    /// What answers it when it asks a model, if anything does.
-    pub(crate) oracle: Option<Oracle<'a>>,
+    /// What answers it when it asks a model, or why nothing does.
+    pub(crate) oracle: Result<Oracle<'a>, String>,
     /// A folder of its own.
     pub(crate) scratch: &'a Path,
 }
@@ -128,11 +128,12 @@ async fn try_verify(
             views: views(&folders, job.episode),
             accounts: Vec::new(),
             net: false,
+            gpus: None,
         })
         .await
         .map_err(|error| crate::chain(&error))?;
     drop(starting);
-    let limit = job.limit + if job.oracle.is_some() { FOR_ANSWERS } else { Duration::ZERO };
+    let limit = job.limit + if job.oracle.is_ok() { FOR_ANSWERS } else { Duration::ZERO };
     let command = CommandSpec {
         argv: ["python3", "-I", "-B", "/verify/runner/runner.py", "/verify/runner/job.json"]
             .map(str::to_owned)
@@ -149,7 +150,8 @@ async fn try_verify(
         let answer = async {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    serve::serve(stream, live, &folders.on_the_way, job.oracle.as_ref(), &mut served).await
+                    let oracle = job.oracle.as_ref().map_err(String::as_str);
+                    serve::serve(stream, live, &folders.on_the_way, oracle, &mut served).await
                 }
                 Err(error) => Err(error),
             }

@@ -72,12 +72,12 @@ pub(crate) struct Served {
 }
 
 /// Serves one runner until it reports or hangs up. `scratch` is a folder for files on their way,
-/// and `oracle` the judge, if there is one.
+/// and `oracle` the judge, or why there is none.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     sandbox: &dyn Sandbox,
     scratch: &Path,
-    oracle: Option<&Oracle<'_>>,
+    oracle: Result<&Oracle<'_>, &str>,
     served: &mut Served,
 ) -> io::Result<()> {
     let (reader, mut writer) = tokio::io::split(stream);
@@ -139,9 +139,10 @@ async fn pictures(from: &mut (impl AsyncBufReadExt + Unpin), images: u32) -> io:
 }
 
 /// The judge's answer in the form that the runner hands on.
-async fn ask(oracle: Option<&Oracle<'_>>, query: Query, served: &mut Served) -> serde_json::Value {
-    let Some(oracle) = oracle else {
-        return json!({"unanswered": "no judge is configured"});
+async fn ask(oracle: Result<&Oracle<'_>, &str>, query: Query, served: &mut Served) -> serde_json::Value {
+    let oracle = match oracle {
+        Ok(oracle) => oracle,
+        Err(reason) => return json!({"unanswered": reason}),
     };
     served.questions.open = true;
     let answered = oracle.answer(query).await;

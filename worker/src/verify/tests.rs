@@ -59,7 +59,7 @@ impl Bench {
             steps: vec![json!({"step": 0}), json!({"step": 1})],
             ended_by: EndedBy::Agent,
             limit: Duration::from_millis(limit),
-            oracle: None,
+            oracle: Err("no judge is configured".to_owned()),
             scratch: &self.folder.path().join("verify"),
         };
         verify(job, &FolderDriver(world), &Semaphore::new(1), &live).await

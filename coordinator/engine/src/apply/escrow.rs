@@ -114,7 +114,7 @@ impl Engine {
             None => (self.state.ledgers.get(&id.run)?.purses.get(&lease.attempt)?.agent, None),
         };
         let ledger = self.state.ledgers.get_mut(&id.run)?;
-        if entry.is_none() && ledger.purse(lease.attempt, kind).is_none() {
+        if (entry.is_none() && ledger.purse(lease.attempt, kind).is_none()) || ledger.has_dropped(lease, kind) {
             return None;
         }
         ledger.report(lease, agent, (kind, state), cap, live);
@@ -128,6 +128,7 @@ impl Engine {
             Some(purse) => purse.merged(state) != purse.state,
             // A purse of a run that was forgotten, and of which nothing could change any more.
             None if !self.state.runs.contains_key(&lease.attempt.episode.run) => false,
+            None if ledger.is_some_and(|ledger| ledger.has_dropped(lease, kind)) => false,
             None => Purse::new(false).merged(state) != PurseState::default(),
         }
     }

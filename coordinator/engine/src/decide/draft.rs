@@ -101,7 +101,8 @@ impl<'a> Draft<'a> {
             let end = retry::recordable(end);
             let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::of(&end), at);
             self.push(Event::AttemptEnded { at, lease, worker, end: end.clone(), steps, cut_off, purses });
-            self.after(worker, lease.attempt, &Ending::Reported(end), cut_off);
+            let (ending, resumes) = (Ending::Reported(end), self.resumes(worker, lease.attempt));
+            self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off });
             return Ok(());
         }
         let past = lease.attempt.number.checked_sub(1).and_then(|index| episode.past.get(usize::try_from(index).ok()?));
@@ -126,16 +127,24 @@ impl<'a> Draft<'a> {
         }
         let at = self.at;
         let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::Lost(fault.class), at);
-        self.push(Event::AttemptLost { at, lease, worker, fault: fault.clone(), cut_off });
-        self.after(worker, lease.attempt, &Ending::Lost(fault), cut_off);
+        let steps = self.engine.volatile.steps.get(&lease.attempt).copied().unwrap_or_default();
+        self.push(Event::AttemptLost { at, lease, worker, fault: fault.clone(), cut_off, steps });
+        let (ending, resumes) = (Ending::Lost(fault), self.resumes(worker, lease.attempt));
+        self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off });
+    }
+
+    /// Whether a live attempt is to go on where the one before it was cut off.
+    fn resumes(&self, worker: WorkerId, attempt: AttemptId) -> bool {
+        let lease = self.state().workers.get(&worker).and_then(|worker| worker.leases.get(&attempt));
+        lease.is_some_and(|lease| lease.resumes)
     }
 
     /// What becomes of an episode after its attempt.
-    fn after(&mut self, worker: WorkerId, attempt: AttemptId, ending: &Ending, cut_off: Option<Millis>) {
+    fn after(&mut self, attempt: AttemptId, over: &Over<'_>) {
         self.ended.insert(attempt);
-        self.touched.insert(worker);
+        self.touched.insert(over.worker);
         let id = attempt.episode;
-        match retry::next(self.engine, id, &Over { worker, ending, cut_off }) {
+        match retry::next(self.engine, id, over) {
             Next::Settle(settlement) => self.settle(id, settlement),
             Next::Requeue(delay) => {
                 let at = self.at;

@@ -255,9 +255,12 @@ impl Draft<'_> {
         for (index, (episode, entry)) in (0_u32..).zip(run.episodes.iter().zip(&run.plan.episodes)) {
             let reason = usize::try_from(entry.agent).ok().and_then(|agent| spent.get(agent)?.as_ref());
             let id = EpisodeId { run: id, index };
+            // Of a run that was forgotten once, it is not known any more who had been granted something.
+            let begun = ledger.has_begun(id) || (ledger.was_forgotten() && !episode.past.is_empty());
             if let Some(reason) = reason
                 && matches!(episode.state, EpisodeState::Queued { .. })
-                && !ledger.has_begun(id)
+                && !begun
+                && episode.verifies().is_none()
             {
                 self.settle(id, Settlement::NotStarted { reason: reason.clone() });
             }

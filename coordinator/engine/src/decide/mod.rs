@@ -6,6 +6,7 @@ mod draft;
 mod escrow;
 mod layers;
 mod placement;
+mod resume;
 mod retry;
 mod runs;
 mod until;
@@ -37,6 +38,7 @@ impl Engine {
             }
             Command::SubmitRun { run, plan, digest, terms } => draft.submit_run(run, plan, digest, terms)?,
             Command::CancelRun { run, by } => draft.cancel_run(run, by)?,
+            Command::ResumeRun { run, by, kinds, revived } => draft.resume_run(run, by, &kinds, revived)?,
             Command::ForgetRun { run } => draft.forget_run(run)?,
             Command::WorkerConnected { worker, session, profile, readiness, live } => {
                 draft.connect(worker, session, profile, readiness, live)?;

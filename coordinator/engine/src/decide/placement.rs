@@ -10,6 +10,7 @@ use longhaul_core::time::{Millis, Timestamp};
 
 use super::Samples;
 use super::draft::Draft;
+use super::resume;
 use crate::engine::Engine;
 use crate::event::Event;
 use crate::lease::LeaseRef;
@@ -133,7 +134,8 @@ fn place_in<'a>(pass: Pass, lines: &mut [Line<'a>], placement: &mut Placement<'a
         let Some((worker, reserved)) = placement.find(candidate) else { continue };
         line.live = line.live.saturating_add(1);
         let lease = placement.grant(candidate, worker, reserved);
-        draft.push(Event::LeaseGranted { at: draft.at, lease, worker, reserved });
+        let resumes = candidate.resumes;
+        draft.push(Event::LeaseGranted { at: draft.at, lease, worker, reserved, resumes });
     }
 }
 
@@ -148,6 +150,8 @@ struct Candidate<'a> {
     /// How long it will take, if that is known, and how much time its worker must have left.
     expected: Option<Millis>,
     wanted: Millis,
+    /// Whether it goes on where it was cut off.
+    resumes: bool,
 }
 
 /// The episodes of a run that are due, in the order in which they start.
@@ -194,6 +198,7 @@ impl<'a> Line<'a> {
                 endpoints: run.endpoints(entry),
                 expected: times.expected(index, episode),
                 wanted: times.wanted(index, episode, longest),
+                resumes: resume::resumes(&engine.settings, run, episode),
             });
         }
         if times.differ() {

@@ -2,7 +2,10 @@
 
 use longhaul_core::ids::{EpisodeId, WorkerId};
 use longhaul_core::outcome::{AttemptEnd, Fault, FaultClass, Settlement};
+use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::Millis;
+
+use super::resume;
 
 use crate::engine::Engine;
 use crate::settings::Settings;
@@ -22,6 +25,10 @@ pub(super) struct Over<'a> {
     pub(super) worker: WorkerId,
     /// How it ended.
     pub(super) ending: &'a Ending,
+    /// How many steps its trajectory has, as its worker reported.
+    pub(super) steps: u32,
+    /// Whether it was to go on where the one before it was cut off.
+    pub(super) resumes: bool,
     /// How much time its worker had left when it began, if the end of that time cut it off.
     pub(super) cut_off: Option<Millis>,
 }
@@ -48,8 +55,30 @@ pub(super) fn recordable(end: AttemptEnd) -> AttemptEnd {
     }
 }
 
-/// What becomes of an episode whose live attempt ended.
+/// What becomes of an episode whose live attempt ended. One that is only verified again is at
+/// worst settled as it was.
 pub(super) fn next(engine: &Engine, id: EpisodeId, over: &Over<'_>) -> Next {
+    let next = next_of_any(engine, id, over);
+    let again = engine.state.episode(id).filter(|episode| episode.verifies().is_some());
+    match (next, again) {
+        (Next::Settle(Settlement::Faulted(fault)), Some(episode)) => Next::Settle(as_before(episode.stopped(), &fault)),
+        (Next::Settle(Settlement::Cancelled), Some(episode)) => Next::Settle(episode.stopped()),
+        (next, _) => next,
+    }
+}
+
+/// A settlement without a verdict, which another verification did not change.
+fn as_before(settlement: Settlement, fault: &Fault) -> Settlement {
+    match settlement {
+        Settlement::Unverified { ended_by, reason, fault: class, parts } => {
+            let again = format!("{reason}; it could not be verified again: {}: {}", fault.class, fault.message);
+            Settlement::Unverified { ended_by, reason: again, fault: class, parts }
+        }
+        other => other,
+    }
+}
+
+fn next_of_any(engine: &Engine, id: EpisodeId, over: &Over<'_>) -> Next {
     let state = &engine.state;
     let Some(run) = state.runs.get(&id.run) else { return Next::Requeue(Millis(0)) };
     let Some((episode, _)) = run.episode(id.index) else { return Next::Requeue(Millis(0)) };
@@ -89,7 +118,14 @@ fn after_fault(
     if fault.class == FaultClass::LayerBuild && layer_has_failed(&engine.state, id) {
         return Next::Settle(Settlement::Faulted(fault.clone()));
     }
-    if !end.counts() {
+    if over.resumes && end.diverged() {
+        // It starts again unless it may not; how, the next placement decides.
+        let tries = resume::diverged(episode).saturating_add(1);
+        let stays = run.plan.retry.resume == ResumePolicy::Replay || episode.verifies().is_some();
+        let enough = stays && tries >= settings.max_replays.max(1);
+        return if enough { Next::Settle(Settlement::Faulted(fault.clone())) } else { Next::Requeue(Millis(0)) };
+    }
+    if !end.counts_where(over.resumes) {
         // Nobody's fault but the node's: another worker may start it at once, but not for ever.
         return match set_aside(engine, (run, episode), over, end, fault) {
             Some(message) => Next::Settle(Settlement::Faulted(Fault { message, ..fault.clone() })),
@@ -133,7 +169,9 @@ fn set_aside(
     }
     let longest = engine.longest_offer();
     let (had, longest) = (over.cut_off?, longest?);
-    if !cut_off_counts(had, longest) {
+    let keeps = run.plan.retry.resume != ResumePolicy::Restart;
+    let gained = keeps && over.steps > 0 && episode.past.iter().all(|past| past.steps < over.steps);
+    if gained || !cut_off_counts(had, longest) {
         return None;
     }
     let times = episode.cut_offs(Some(longest)).saturating_add(1);
@@ -169,7 +207,7 @@ fn with_this_one(
     worker: WorkerId,
     so: impl Fn(&PastAttempt) -> bool,
 ) -> Vec<String> {
-    let before = episode.past.iter().filter(|past| so(past));
+    let before = episode.recent().iter().filter(|past| so(past));
     let mut workers: Vec<_> = before.map(|past| format!("{} on {}", past.worker, past.hostname)).collect();
     workers.push(match engine.state.workers.get(&worker) {
         Some(record) => format!("{worker} on {}", record.profile.hostname),

@@ -2,13 +2,13 @@
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId};
-use longhaul_core::outcome::Settlement;
+use longhaul_core::outcome::SettlementKind;
 use longhaul_core::plan::RunPlan;
 
 use super::draft::Draft;
 use crate::command::{PlanProblem, Rejection};
 use crate::event::Event;
-use crate::state::{EpisodeState, RunTerms};
+use crate::state::{Episode, EpisodeState, Revived, RunTerms};
 
 impl Draft<'_> {
     pub(super) fn submit_run(
@@ -42,8 +42,40 @@ impl Draft<'_> {
         self.push(Event::RunCancelled { at, run: id, by });
         for (index, episode) in (0..).zip(&run.episodes) {
             if matches!(episode.state, EpisodeState::Queued { .. }) {
-                self.settle(EpisodeId { run: id, index }, Settlement::Cancelled);
+                self.settle(EpisodeId { run: id, index }, episode.stopped());
             }
+        }
+        Ok(())
+    }
+
+    pub(super) fn resume_run(
+        &mut self,
+        id: RunId,
+        by: String,
+        kinds: &[SettlementKind],
+        revived: Option<Box<Revived>>,
+    ) -> Result<(), Rejection> {
+        let state = self.state();
+        let forgotten = state.forgotten.contains_key(&id);
+        let revived = revived.filter(|_| forgotten);
+        let (episodes, cancelled) = match (state.runs.get(&id), &revived) {
+            (Some(run), _) => (&run.episodes, run.cancelled.is_some()),
+            (None, Some(revived)) => {
+                check(&revived.plan).map_err(|problem| Rejection::BadPlan { run: id, problem })?;
+                (&revived.episodes, false)
+            }
+            (None, None) if forgotten => return Err(Rejection::NotRevived { run: id }),
+            (None, None) => return Err(Rejection::UnknownRun { run: id }),
+        };
+        let wanted = |episode: &Episode| match &episode.state {
+            EpisodeState::Settled { settlement, .. } => episode.may_go_on() && kinds.contains(&settlement.kind()),
+            EpisodeState::Queued { .. } | EpisodeState::Active { .. } => false,
+        };
+        let chosen = (0..).zip(episodes).filter(|(_, episode)| wanted(episode)).map(|(index, _)| index);
+        let chosen: Vec<u32> = chosen.collect();
+        if !chosen.is_empty() || cancelled {
+            let at = self.at;
+            self.push(Event::RunResumed { at, run: id, by, episodes: chosen, revived });
         }
         Ok(())
     }

@@ -74,7 +74,7 @@ impl Draft<'_> {
                     let reason = format!("{passed} samples of the task have passed, which is enough");
                     Settlement::NotStarted { reason }
                 } else {
-                    Settlement::Cancelled
+                    episode.stopped()
                 };
                 self.settle(EpisodeId { run: *id, index }, settlement);
             }

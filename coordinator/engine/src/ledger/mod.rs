@@ -60,6 +60,9 @@ pub struct Ledger {
     pub queue: BTreeMap<u64, (AttemptId, PurseKind)>,
     /// How many turns were given out.
     pub turns: u64,
+    /// The largest epoch when the run was last forgotten. Of attempts from before that, a purse that
+    /// is not here was closed: its accounts are charged with it, and nothing about it is news.
+    pub forgot: Epoch,
 }
 
 impl Ledger {
@@ -87,6 +90,16 @@ impl Ledger {
     pub fn has_begun(&self, episode: EpisodeId) -> bool {
         let all = AttemptId { episode, number: 0 }..=AttemptId { episode, number: u32::MAX };
         self.purses.range(all).any(|(_, purses)| purses.all().any(|(_, purse)| !purse.state.granted.is_zero()))
+    }
+
+    /// Whether the run was forgotten once, and with it purses that its accounts are charged with.
+    pub(crate) fn was_forgotten(&self) -> bool {
+        self.forgot > Epoch::default()
+    }
+
+    /// Whether a purse was dropped for good: what it came to was known when the run was forgotten.
+    pub(crate) fn has_dropped(&self, lease: LeaseRef, kind: PurseKind) -> bool {
+        lease.epoch <= self.forgot && self.purse(lease.attempt, kind).is_none()
     }
 
     /// The name of an agent.
@@ -248,10 +261,11 @@ impl Ledger {
         }
     }
 
-    /// Keeps what may still change once the run is forgotten: the sums that people know, and
-    /// lost purses whose money may turn up.
-    pub(crate) fn forget(&mut self) {
-        self.episodes.clear();
+    /// Keeps what may still change once the run is forgotten: the sums that people know, those of
+    /// episodes that may go on one day, and lost purses whose money may turn up.
+    pub(crate) fn forget(&mut self, last_epoch: Epoch, may_go_on: impl Fn(&u32) -> bool) {
+        self.episodes.retain(|episode, _| may_go_on(episode));
+        self.forgot = last_epoch;
         self.queue.clear();
         self.purses.retain(|_, purses| purses.keep_open());
     }

@@ -146,4 +146,7 @@ pub struct Lease {
     pub since: Timestamp,
     /// What of the worker it takes up.
     pub reserved: Resources,
+    /// Whether the attempt is to go on where the one before it was cut off.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resumes: bool,
 }

@@ -256,6 +256,18 @@ fn a_pool_that_fails_again_and_again_is_paused_says_why_and_is_resumed_by_a_pers
 }
 
 #[test]
+fn an_allocation_whose_worker_was_told_to_take_nothing_new_says_why() {
+    let (mut bench, _) = waiting(pool(), 4);
+    let token = bench.runs_as("1");
+    bench.connect_in(1, from(&token, "1", 0, 0));
+    let reason = |bench: &Bench| bench.engine.why(bench.now, &pool_id()).expect("it is there").allocations[0].reason();
+    assert_eq!(reason(&bench), "it runs");
+    let drained = "the node n1 was drained: a new disk".to_owned();
+    bench.step(Command::DrainWorker { worker: worker_id(1), reason: drained });
+    assert_eq!(reason(&bench), "it runs, and its worker takes no episodes: the node n1 was drained: a new disk");
+}
+
+#[test]
 fn workers_that_die_before_they_say_hello_pause_their_pool() {
     let (mut bench, _) = waiting(pool(), 12);
     let token = bench.runs_as("1");

@@ -102,7 +102,12 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32]) -> RunPlan {
         agents: vec![AgentSpec::Idle],
         envs,
         episodes: (0..).zip(episodes).map(entry).collect(),
-        retry: RetryPolicy { max_attempts: 2, max_cut_offs: 3, backoff: Millis(8_000) },
+        retry: RetryPolicy {
+            max_attempts: 2,
+            max_cut_offs: 3,
+            backoff: Millis(8_000),
+            resume: longhaul_core::resume::ResumePolicy::Restart,
+        },
         budgets: RunBudgets::default(),
         gateway: None,
         until: None,

@@ -9,6 +9,7 @@ mod layers;
 mod ledger;
 mod offers;
 mod placement;
+mod resume;
 mod runs;
 mod samples;
 mod shares;

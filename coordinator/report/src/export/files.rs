@@ -1,10 +1,12 @@
 //! Files of an export: names that cannot leave its folder, and all of it or nothing.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::Digest;
+use longhaul_core::time::Timestamp;
 
 use super::ExportError;
 
@@ -104,6 +106,54 @@ pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), ExportError> {
 /// Makes a folder and those above it.
 pub(super) fn make_folder(path: &Path) -> Result<(), ExportError> {
     fs::create_dir_all(path).map_err(failed(path))
+}
+
+/// The pictures of a folder, each written once: most screens of an episode differ, and those that
+/// do not are one file.
+#[derive(Debug)]
+pub(super) struct Pictures {
+    folder: PathBuf,
+    written: HashSet<Digest>,
+}
+
+impl Pictures {
+    /// Pictures in a folder, which is made with the first.
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self { folder, written: HashSet::new() }
+    }
+
+    /// The name of a picture's file; it is written if it is not there yet.
+    pub(super) fn add(
+        &mut self,
+        digest: &Digest,
+        read: impl FnOnce() -> Result<Vec<u8>, ExportError>,
+    ) -> Result<String, ExportError> {
+        let name = format!("{digest}.png");
+        if !self.written.contains(digest) {
+            if self.written.is_empty() {
+                make_folder(&self.folder)?;
+            }
+            write(&self.folder.join(&name), &read()?)?;
+            self.written.insert(*digest);
+        }
+        Ok(name)
+    }
+
+    /// How many files there are.
+    pub(super) fn count(&self) -> u64 {
+        u64::try_from(self.written.len()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Writes a value as an indented file of JSON.
+pub(super) fn write_json(path: &Path, value: &serde_json::Value) -> Result<(), ExportError> {
+    write(path, format!("{value:#}\n").as_bytes())
+}
+
+/// A point in time as ISO 8601 has it; none if it is out of the calendar's range.
+pub(super) fn iso(at: Timestamp) -> Option<String> {
+    let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+    Some(format!("{at:.3}"))
 }
 
 /// A file of lines of JSON.

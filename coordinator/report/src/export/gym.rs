@@ -25,8 +25,9 @@ use longhaul_core::time::Timestamp;
 use longhaul_store::AttemptRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, component, failed, log_file, make_folder, write as write_file};
-use super::{Attempts, ExportError, Exported, Source, chosen};
+use super::files::{Lines, Staging, component, failed, log_file, make_folder, write as write_file, write_json};
+use super::source::{Source, chosen};
+use super::{Attempts, ExportError, Exported};
 use crate::view::{EpisodeView, Trajectories};
 
 pub(super) fn write<T: Trajectories>(
@@ -35,7 +36,7 @@ pub(super) fn write<T: Trajectories>(
     staging: &Staging,
 ) -> Result<Exported, ExportError> {
     let mut exported = Exported::default();
-    for episode in source.episodes()? {
+    source.each(|episode| {
         let plans = Plans::read(source, &episode);
         for attempt in chosen(&episode, attempts) {
             let sample = match attempts {
@@ -52,7 +53,8 @@ pub(super) fn write<T: Trajectories>(
             write_episode(source, &episode, attempt, &plans, &folder, &mut exported)?;
         }
         exported.episodes += 1;
-    }
+        Ok(())
+    })?;
     Ok(exported)
 }
 
@@ -113,8 +115,7 @@ fn write_episode<T: Trajectories>(
                 "frame": frame,
             }))?;
         }
-        let bytes = source.blob(&step.screen.png, || format!("step {} of attempt {attempt}", step.number))?;
-        write_file(&folder.join(&frame), &bytes)?;
+        write_file(&folder.join(&frame), &source.screen(attempt, step)?)?;
         exported.steps += 1;
         exported.screenshots += 1;
         last_frame = Some(folder.join(frame));
@@ -139,7 +140,7 @@ fn write_episode<T: Trajectories>(
         "verifier": verifier(episode),
         "longhaul": { "episode": episode.id, "attempt": attempt, "state": episode.state(), "agent": episode.agent },
     });
-    write_file(&folder.join("summary.json"), format!("{summary:#}\n").as_bytes())
+    write_json(&folder.join("summary.json"), &summary)
 }
 
 fn reset(record: Option<&AttemptRecord>, plans: &Plans, start: Timestamp) -> Value {

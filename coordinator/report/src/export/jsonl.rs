@@ -1,47 +1,35 @@
 //! JSON lines: `episodes.jsonl`, `steps.jsonl` and `calls.jsonl`, screenshots and logs beside them.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use longhaul_core::call::CallRecord;
-use longhaul_core::digest::Digest;
 use longhaul_core::ids::AttemptId;
 use longhaul_core::plan::{EpisodePlan, TaskPlan};
 use longhaul_core::step::StepRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, log_file, make_folder, write as write_file};
-use super::{Attempts, ExportError, Exported, Source, chosen, encode_error, run_json};
+use super::files::{Lines, Pictures, Staging, log_file, make_folder, write as write_file};
+use super::source::{Source, encode_error};
+use super::{Attempts, ExportError, Exported};
 use crate::view::{EpisodeView, RunView, Trajectories};
 
 pub(super) fn write<T: Trajectories>(
     source: &Source<'_, T>,
-    run: &RunView,
     attempts: Attempts,
     staging: &Staging,
 ) -> Result<Exported, ExportError> {
     let folder = staging.folder();
-    let screenshots = folder.join("screenshots");
-    make_folder(&screenshots)?;
-    write_file(&folder.join("run.json"), format!("{}\n", run_json(run)).as_bytes())?;
+    let mut screenshots = Pictures::new(folder.join("screenshots"));
+    write_file(&folder.join("run.json"), format!("{}\n", run_json(source.view())).as_bytes())?;
     let mut episode_lines = Lines::create(folder.join("episodes.jsonl"))?;
     let mut step_lines = Lines::create(folder.join("steps.jsonl"))?;
     let mut call_lines = Lines::create(folder.join("calls.jsonl"))?;
-    let mut written = HashSet::new();
     let mut exported = Exported::default();
-    for episode in source.episodes()? {
-        for attempt in chosen(&episode, attempts) {
-            for step in source.steps(attempt)? {
-                step_lines.line(&step_json(&episode, attempt, &step)?)?;
-                exported.steps += 1;
-                let png = step.screen.png;
-                // Most screens of an episode differ; those that do not are one file.
-                if written.insert(png) {
-                    let bytes = source.blob(&png, || format!("step {} of attempt {attempt}", step.number))?;
-                    write_file(&screenshots.join(png_name(&png)), &bytes)?;
-                    exported.screenshots += 1;
-                }
-            }
+    source.each(|episode| {
+        for (attempt, step) in source.taken(&episode, attempts)? {
+            step_lines.line(&step_json(&episode, attempt, &step)?)?;
+            exported.steps += 1;
+            screenshots.add(&step.screen.png, || source.screen(attempt, &step))?;
         }
         // Of every attempt, whichever steps were asked for: all of them were paid.
         for attempt in &episode.attempts {
@@ -51,15 +39,24 @@ pub(super) fn write<T: Trajectories>(
         }
         episode_lines.line(&episode_json(source, &episode, folder)?)?;
         exported.episodes += 1;
-    }
+        Ok(())
+    })?;
+    exported.screenshots = screenshots.count();
     episode_lines.finish()?;
     step_lines.finish()?;
     call_lines.finish()?;
     Ok(exported)
 }
 
-fn png_name(digest: &Digest) -> String {
-    format!("{digest}.png")
+/// The run, for whoever finds the files.
+fn run_json(run: &RunView) -> Value {
+    json!({
+        "id": run.id,
+        "name": run.name,
+        "benchmark": run.benchmark,
+        "submitted_at_millis": run.submitted_at,
+        "settled_at_millis": run.settled_at,
+    })
 }
 
 fn step_json(episode: &EpisodeView, attempt: AttemptId, step: &StepRecord) -> Result<Value, ExportError> {
@@ -75,11 +72,12 @@ fn step_json(episode: &EpisodeView, attempt: AttemptId, step: &StepRecord) -> Re
         "at_millis": step.at,
         "answer": record.get("answer"),
         "outcomes": record.get("outcomes"),
-        "screenshot": format!("screenshots/{}", png_name(&step.screen.png)),
+        "screenshot": format!("screenshots/{}.png", step.screen.png),
         "width": step.screen.width,
         "height": step.screen.height,
         "rested": step.rested,
         "calls": step.calls,
+        "round": step.round,
         "told": step.told,
         "unreadable": step.unreadable,
         "timing_millis": record.get("timing"),

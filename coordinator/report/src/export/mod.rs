@@ -1,30 +1,54 @@
-//! Exports: a run as files, for programs that know nothing of the store.
+//! Exports: runs as files, for programs that know nothing of the store.
 //!
 //! An export is made in a folder beside its place and moved there at the end: it is
-//! there whole, or not at all.
+//! there whole, or not at all. One episode is held at a time, however long the runs are.
 
+mod atif;
+mod chat;
 mod files;
 mod gym;
+mod harbor;
 mod jsonl;
+mod source;
+mod tables;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::Digest;
-use longhaul_core::ids::{AttemptId, RunId};
+use longhaul_core::ids::RunId;
 
-use crate::view::{EpisodeView, RunView, Trajectories};
+pub use chat::{ChatOptions, Coordinates, Rows};
+pub use source::Chosen;
+pub use tables::{ColumnInfo, columns};
+
+use crate::view::Trajectories;
 use files::Staging;
+use source::Source;
 
 /// The form of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `episodes.jsonl` and `steps.jsonl`, a line each, with the screenshots and logs
-    /// beside them.
-    Jsonl,
+    /// `episodes.jsonl`, `steps.jsonl` and `calls.jsonl`, a line each, with the screenshots and
+    /// logs beside them. Of one run.
+    Jsonl(Attempts),
     /// Gym-Anything's own: a folder for each episode with `traj.jsonl`, frames and
-    /// `summary.json`.
-    GymAnything,
+    /// `summary.json`. Of one run.
+    GymAnything(Attempts),
+    /// Tables in Parquet.
+    Parquet {
+        /// Whose steps.
+        attempts: Attempts,
+        /// Whether the screenshots are written beside the tables.
+        screenshots: bool,
+    },
+    /// A trajectory in the Agent Trajectory Interchange Format for each episode.
+    Atif,
+    /// Job and trial folders as Harbor writes them, trajectories among them.
+    Harbor,
+    /// A training set of conversations with pictures.
+    Chat(ChatOptions),
 }
 
 /// Whose steps are exported.
@@ -38,7 +62,7 @@ pub enum Attempts {
 }
 
 /// What was written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Episodes.
     pub episodes: u64,
@@ -46,14 +70,44 @@ pub struct Exported {
     pub steps: u64,
     /// Files of screenshots.
     pub screenshots: u64,
+    /// Rows of a training set.
+    pub rows: u64,
+    /// Episodes that are not in it, by the reason.
+    pub left_out: BTreeMap<String, u64>,
 }
 
-/// Why a run was not exported.
+impl Exported {
+    fn leave_out(&mut self, reason: impl Into<String>) {
+        *self.left_out.entry(reason.into()).or_default() += 1;
+    }
+}
+
+/// Why runs were not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// It is not there.
+    /// A run is not there.
     #[error("there is no run {run}")]
     NoRun {
+        /// The run.
+        run: RunId,
+    },
+    /// A run has no episode of that agent.
+    #[error("run {run} has no episode of agent `{}`", agent.escape_debug())]
+    NoAgent {
+        /// The run.
+        run: RunId,
+        /// The agent.
+        agent: String,
+    },
+    /// The form holds one run alone.
+    #[error("this form holds one run, not {runs}: export them apart, or as parquet, atif, harbor or chat")]
+    OneRun {
+        /// How many were named.
+        runs: usize,
+    },
+    /// A run is named twice.
+    #[error("run {run} is named twice")]
+    Twice {
         /// The run.
         run: RunId,
     },
@@ -72,6 +126,23 @@ pub enum ExportError {
         #[source]
         source: io::Error,
     },
+    /// A table cannot be written.
+    #[error("cannot write the table {}", path.display())]
+    Table {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: parquet::errors::ParquetError,
+    },
+    /// A figure is larger than its column holds.
+    #[error("{value} is more than column `{column}` holds")]
+    Figure {
+        /// The column.
+        column: &'static str,
+        /// The figure.
+        value: u64,
+    },
     /// A blob that a record names is not there.
     #[error("{what} names blob {digest}, which is not there")]
     MissingBlob {
@@ -89,7 +160,7 @@ pub enum ExportError {
         #[source]
         source: serde_json::Error,
     },
-    /// The run cannot be read.
+    /// A run cannot be read.
     #[error("cannot read run {run}")]
     Read {
         /// The run.
@@ -100,85 +171,37 @@ pub enum ExportError {
     },
 }
 
-/// Writes a run into the folder `out`, which is new or empty.
+/// Writes runs into the folder `out`, which is new or empty.
 ///
 /// # Errors
 ///
-/// The run is not there or cannot be read, the folder holds something, or a file cannot
+/// A run is not there or cannot be read, the folder holds something, or a file cannot
 /// be written. Then nothing is left behind.
-pub fn export<T: Trajectories>(
-    from: &T,
-    run: RunId,
-    format: Format,
-    attempts: Attempts,
-    out: &Path,
-) -> Result<Exported, ExportError> {
-    let source = Source { from, run };
-    let view = from.run(run).map_err(|error| source.unreadable(error))?.ok_or(ExportError::NoRun { run })?;
+pub fn export<T: Trajectories>(runs: &[Chosen<'_, T>], format: &Format, out: &Path) -> Result<Exported, ExportError> {
+    let mut sources: Vec<Source<'_, T>> = Vec::new();
+    for chosen in runs {
+        if sources.iter().any(|source| source.run() == chosen.run) {
+            return Err(ExportError::Twice { run: chosen.run });
+        }
+        sources.push(Source::open(chosen)?);
+    }
     let staging = Staging::begin(out)?;
     let exported = match format {
-        Format::Jsonl => jsonl::write(&source, &view, attempts, &staging)?,
-        Format::GymAnything => gym::write(&source, attempts, &staging)?,
+        Format::Jsonl(attempts) => jsonl::write(only(&sources)?, *attempts, &staging)?,
+        Format::GymAnything(attempts) => gym::write(only(&sources)?, *attempts, &staging)?,
+        Format::Parquet { attempts, screenshots } => tables::write(&sources, *attempts, *screenshots, &staging)?,
+        Format::Atif => atif::write(&sources, &staging)?,
+        Format::Harbor => harbor::write(&sources, &staging)?,
+        Format::Chat(options) => chat::write(&sources, options, &staging)?,
     };
     staging.finish()?;
     Ok(exported)
 }
 
-/// The run that is exported, and where it is read.
-struct Source<'a, T> {
-    from: &'a T,
-    run: RunId,
-}
-
-impl<T: Trajectories> Source<'_, T> {
-    fn unreadable(&self, error: T::Error) -> ExportError {
-        ExportError::Read { run: self.run, source: Box::new(error) }
+/// The one run of a form that holds no more.
+fn only<'a, 'b, T>(sources: &'a [Source<'b, T>]) -> Result<&'a Source<'b, T>, ExportError> {
+    match sources {
+        [only] => Ok(only),
+        sources => Err(ExportError::OneRun { runs: sources.len() }),
     }
-
-    fn episodes(&self) -> Result<Vec<EpisodeView>, ExportError> {
-        self.from.episodes(self.run).map_err(|error| self.unreadable(error))
-    }
-
-    fn steps(&self, attempt: AttemptId) -> Result<Vec<longhaul_core::step::StepRecord>, ExportError> {
-        self.from.steps(attempt).map_err(|error| self.unreadable(error))
-    }
-
-    fn calls(&self, attempt: AttemptId) -> Result<Vec<(longhaul_core::call::CallRecord, bool)>, ExportError> {
-        self.from.calls(attempt).map_err(|error| self.unreadable(error))
-    }
-
-    fn blob(&self, digest: &Digest, what: impl FnOnce() -> String) -> Result<Vec<u8>, ExportError> {
-        let bytes = self.from.blob(digest).map_err(|error| self.unreadable(error))?;
-        bytes.ok_or_else(|| ExportError::MissingBlob { what: what(), digest: *digest })
-    }
-
-    /// A plan, if it is there and can be read: an export does without what it adds.
-    fn plan<P: serde::de::DeserializeOwned>(&self, digest: &Digest) -> Option<P> {
-        let bytes = self.from.blob(digest).ok()??;
-        serde_json::from_slice(&bytes).ok()
-    }
-}
-
-/// The attempts of an episode whose steps are exported.
-fn chosen(episode: &EpisodeView, attempts: Attempts) -> Vec<AttemptId> {
-    match attempts {
-        Attempts::Settling => episode.attempt.into_iter().collect(),
-        Attempts::All => episode.attempts.iter().map(|attempt| attempt.id).collect(),
-    }
-}
-
-fn encode_error(episode: &EpisodeView) -> impl FnOnce(serde_json::Error) -> ExportError + use<> {
-    let episode = episode.id.to_string();
-    move |source| ExportError::Encode { episode, source }
-}
-
-/// The name of the run, for whoever finds the files.
-fn run_json(run: &RunView) -> serde_json::Value {
-    serde_json::json!({
-        "id": run.id,
-        "name": run.name,
-        "benchmark": run.benchmark,
-        "submitted_at_millis": run.submitted_at,
-        "settled_at_millis": run.settled_at,
-    })
 }

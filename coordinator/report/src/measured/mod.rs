@@ -9,12 +9,14 @@ mod row;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{EpisodeId, RunId};
+use longhaul_core::judge::VerdictParts;
 use longhaul_core::measure::Row;
 
 pub use provenance::{Part, Provenance};
 
 use crate::view::{EpisodeView, RunView, Trajectories};
-use plans::Plans;
+pub(crate) use plans::Plans;
+pub(crate) use row::{checklist_round, measure};
 
 /// A run as it is measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,8 @@ pub struct Measured {
     pub last_screen: Option<Digest>,
     /// What it rests on.
     pub provenance: Provenance,
+    /// What its verdict was made of, where more than one had a part in it.
+    pub parts: Option<Box<VerdictParts>>,
 }
 
 /// Why a run cannot be measured.
@@ -81,8 +85,9 @@ pub fn measured<T: Trajectories>(from: &T, run: RunId, label: &str) -> Result<Me
 /// It cannot be read.
 pub fn provenance<T: Trajectories>(from: &T, episode: &EpisodeView) -> Result<Provenance, T::Error> {
     let frozen = Plans::new(from).of(&episode.plan)?;
-    let attempt = row::settling(episode);
-    let calls = attempt.map_or_else(|| Ok(Vec::new()), |attempt| from.calls(attempt.id))?;
-    let calls: Vec<_> = calls.into_iter().map(|(call, _)| call).collect();
-    Ok(Provenance::of(&frozen, attempt, &calls))
+    let mut calls = Vec::new();
+    for attempt in row::answering(episode) {
+        calls.extend(from.calls(attempt)?.into_iter().map(|(call, _)| call));
+    }
+    Ok(Provenance::of(&frozen, row::settling(episode), &calls))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use longhaul_core::digest::{Digest, DigestBuilder};
 use longhaul_core::endpoint::GatewayPlan;
+use longhaul_core::imported::ImportedEpisode;
 use longhaul_core::judge::CHECKLIST_FILE;
 use longhaul_core::plan::{EnvPlan, EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
 use serde::Serialize;
@@ -23,6 +24,8 @@ pub(crate) struct Frozen {
     pub(crate) task: Option<Arc<TaskFacts>>,
     pub(crate) env: Option<Arc<EnvFacts>>,
     pub(crate) gateway: Option<Arc<GatewayPlan>>,
+    /// What is known of an imported episode, which has no plan.
+    pub(crate) imported: Option<ImportedEpisode>,
 }
 
 /// A task's plan, and the digests of its files by what they are for.
@@ -63,7 +66,9 @@ impl<'a, T: Trajectories> Plans<'a, T> {
 
     /// The plans of the episode whose plan is that blob.
     pub(crate) fn of(&mut self, plan: &Digest) -> Result<Frozen, T::Error> {
-        let Some(episode) = read::<EpisodePlan, T>(self.from, plan)? else { return Ok(Frozen::default()) };
+        let Some(episode) = read::<EpisodePlan, T>(self.from, plan)? else {
+            return Ok(Frozen { imported: read(self.from, plan)?, ..Frozen::default() });
+        };
         let task = self.task(&episode.task)?;
         let env = match &task {
             Some(task) => self.env(&task.plan.env)?,
@@ -73,7 +78,16 @@ impl<'a, T: Trajectories> Plans<'a, T> {
             Some(digest) => self.gateway(digest)?,
             None => None,
         };
-        Ok(Frozen { episode: Some(episode), task, env, gateway })
+        Ok(Frozen { episode: Some(episode), task, env, gateway, imported: None })
+    }
+
+    /// Lets go of everything once it is more than so many tasks: of a run with a task for each
+    /// episode nothing is read twice.
+    pub(crate) fn forget_beyond(&mut self, tasks: usize) {
+        if self.tasks.len() > tasks {
+            self.tasks.clear();
+            self.envs.clear();
+        }
     }
 
     fn task(&mut self, digest: &Digest) -> Result<Option<Arc<TaskFacts>>, T::Error> {
@@ -127,7 +141,7 @@ fn file_facts(tree: &Tree, scoring: &Scoring) -> FileFacts {
         Scoring::Program { file, .. } => (Some(file.as_str()), CHECKLIST_FILE),
         Scoring::Checklist { checklist } => (None, checklist.as_str()),
         Scoring::Both { file, checklist, .. } => (Some(file.as_str()), checklist.as_str()),
-        Scoring::None { .. } => (None, CHECKLIST_FILE),
+        Scoring::Rounds | Scoring::None { .. } => (None, CHECKLIST_FILE),
     };
     // As specs write them: `./check.py` is `check.py`.
     let (program, checklist) = (program.map(plain), plain(checklist));

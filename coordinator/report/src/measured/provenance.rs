@@ -7,6 +7,7 @@ use longhaul_core::budget::{EpisodeBudget, StallPolicy};
 use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::AttemptId;
+use longhaul_core::imported::ImportedEpisode;
 use longhaul_core::judge::JudgePlan;
 use longhaul_core::notes::LayerUse;
 use longhaul_core::plan::{LayerKind, Scoring};
@@ -71,6 +72,9 @@ pub struct Provenance {
     pub started: Option<Timestamp>,
     /// When its end was accepted.
     pub finished: Option<Timestamp>,
+    /// What is known of it, if it was imported: nothing else is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imported: Option<ImportedEpisode>,
 }
 
 /// A part of the provenance whose difference makes a comparison doubtful.
@@ -170,7 +174,12 @@ impl Provenance {
             found.endpoints = gateway.endpoints.iter().map(endpoint).collect();
         }
         found.models = calls.iter().filter_map(model).collect();
-        if let Some(attempt) = attempt {
+        if let Some(imported) = &frozen.imported {
+            found.attempt = attempt.map(|attempt| attempt.id);
+            (found.started, found.finished) = (imported.started, imported.ended);
+            found.seed = imported.seed.and_then(|seed| u64::try_from(seed).ok());
+            found.imported = Some(imported.clone());
+        } else if let Some(attempt) = attempt {
             found.attempt = Some(attempt.id);
             found.node = Some(attempt.hostname.clone());
             found.worker = Some(attempt.worker.to_string());
@@ -237,6 +246,7 @@ fn scoring(scoring: &Scoring) -> String {
         Scoring::Program { file, function } => format!("program {file}::{function}"),
         Scoring::Checklist { checklist } => format!("checklist {checklist}"),
         Scoring::Both { file, function, checklist } => format!("checklist {checklist}, program {file}::{function}"),
+        Scoring::Rounds => "rounds of the task".to_owned(),
         Scoring::None { reason } => format!("nothing: {reason}"),
     }
 }

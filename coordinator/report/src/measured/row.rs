@@ -6,7 +6,8 @@ use longhaul_core::agent::AgentPlan;
 use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::call::{CallRecord, Certainty, PurseKind};
 use longhaul_core::endpoint::GatewayPlan;
-use longhaul_core::judge::{ItemResult, Mark};
+use longhaul_core::ids::AttemptId;
+use longhaul_core::judge::{ItemResult, Judgement, Mark, Scorer};
 use longhaul_core::measure::{Aspect, AssertionRow, Progress, RoundKind, RoundRow, Row, State};
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{EndedBy, Settlement};
@@ -20,7 +21,7 @@ use super::plans::{Frozen, Plans};
 use super::{Measured, Provenance};
 use crate::view::{EpisodeView, Trajectories};
 
-pub(super) fn measure<T: Trajectories>(
+pub(crate) fn measure<T: Trajectories>(
     from: &T,
     plans: &mut Plans<'_, T>,
     episode: &EpisodeView,
@@ -31,10 +32,11 @@ pub(super) fn measure<T: Trajectories>(
     // A lost attempt's calls are paid for as well; what comes late, too.
     let mut calls = Vec::new();
     let mut own = Vec::new();
+    let chain = answering(episode);
     for attempt in &episode.attempts {
         let made: Vec<CallRecord> = from.calls(attempt.id)?.into_iter().map(|(call, _)| call).collect();
-        if Some(attempt.id) == episode.attempt {
-            own.clone_from(&made);
+        if chain.contains(&attempt.id) {
+            own.extend_from_slice(&made);
         }
         calls.extend(made);
     }
@@ -43,6 +45,7 @@ pub(super) fn measure<T: Trajectories>(
     let (state, why) = state(episode.settlement.as_ref());
     let spent = Spent::of(&calls, &frozen);
     let notes = record.and_then(|record| record.finish.as_ref()).map(|finish| &finish.notes);
+    let imported = frozen.imported.as_ref();
     let spec = frozen.task.as_ref().map(|task| &task.plan.spec);
     let row = Row {
         run: label.to_owned(),
@@ -56,22 +59,39 @@ pub(super) fn measure<T: Trajectories>(
         sample: episode.sample,
         state,
         caps: caps(episode.settlement.as_ref(), &frozen, spent.dollars),
-        steps: u32::try_from(steps.iter().filter(|step| step.answer.is_some()).count()).unwrap_or(u32::MAX),
+        steps: match imported {
+            Some(imported) => imported.steps,
+            None => u32::try_from(steps.iter().filter(|step| step.answer.is_some()).count()).unwrap_or(u32::MAX),
+        },
         actions: actions(&steps),
         tokens: spent.tokens,
         dollars: spent.dollars,
         unconfirmed: spent.unconfirmed,
         judge_dollars: spent.judge,
-        time: notes.map(|notes| notes.acting_time),
+        time: notes.filter(|_| imported.is_none()).map(|notes| notes.acting_time),
         node_time: node_time(episode, &frozen),
-        stalls: (!steps.is_empty()).then(|| stalls(&steps)),
-        resumed: false,
+        stalls: (!steps.is_empty() && imported.is_none()).then(|| stalls(&steps)),
+        resumed: episode.attempt.is_some_and(|attempt| episode.resumed(attempt)),
         attempts: u32::try_from(episode.attempts.len()).unwrap_or(u32::MAX),
-        rounds: rounds(episode.settlement.as_ref()),
+        rounds: rounds(episode.settlement.as_ref(), &steps),
         progress: progress(&steps, &own, spent.dollars.is_some()),
     };
     let last_screen = steps.last().map(|step| step.screen.png);
-    Ok(Measured { id: episode.id, row, why, last_screen, provenance })
+    let parts = match &episode.settlement {
+        Some(Settlement::Verdict(verdict)) => verdict.parts.clone(),
+        Some(Settlement::Unverified { parts, .. }) => parts.clone(),
+        _ => None,
+    };
+    Ok(Measured { id: episode.id, row, why, last_screen, provenance, parts })
+}
+
+/// The attempts whose calls are the trajectory's: those of the chain of the attempt that settled the
+/// episode, or is live; else the last one alone.
+pub(super) fn answering(episode: &EpisodeView) -> Vec<AttemptId> {
+    match episode.attempt {
+        Some(attempt) => episode.chain(attempt),
+        None => episode.attempts.last().map(|attempt| attempt.id).into_iter().collect(),
+    }
 }
 
 /// The attempt that settled the episode, else the last one.
@@ -115,24 +135,39 @@ fn caps(settlement: Option<&Settlement>, frozen: &Frozen, spent: Option<Money>) 
 fn dearest(frozen: &Frozen) -> Option<Money> {
     let (episode, gateway) = (frozen.episode.as_ref()?, frozen.gateway.as_ref()?);
     let AgentPlan::Model(agent) = &episode.agent else { return None };
-    let own = gateway.dearest(&agent.endpoint, &agent.model, agent.max_output)?;
+    let own = gateway.dearest_as(agent.service(), &agent.endpoint, &agent.model, agent.max_output)?;
     match &episode.audit {
         Some(audit) => Some(own.max(gateway.dearest(&audit.endpoint, &audit.model, audit.max_output)?)),
         None => Some(own),
     }
 }
 
-/// The checks that a verdict is made of: those of a checklist are one round.
-fn rounds(settlement: Option<&Settlement>) -> Vec<RoundRow> {
+/// The checks that a verdict is made of: those of the task's rounds, else those of a checklist,
+/// which are one round.
+fn rounds(settlement: Option<&Settlement>, steps: &[StepRecord]) -> Vec<RoundRow> {
     let Some(Settlement::Verdict(verdict)) = settlement else { return Vec::new() };
-    let Some(judgement) = verdict.parts.as_ref().and_then(|parts| parts.checklist.as_ref()) else { return Vec::new() };
+    let Some(parts) = &verdict.parts else { return Vec::new() };
+    if parts.rounds.is_empty() {
+        return parts.checklist.as_ref().map(checklist_round).into_iter().collect();
+    }
+    // Measures count steps of the agent; what opens a further round is none.
+    let count = |last: u32| steps.iter().filter(|step| step.answer.is_some() && step.number <= last).count();
+    let of_agent = |last: u32| u32::try_from(count(last)).unwrap_or(u32::MAX);
+    // Where something else decides, a round that failed says nothing of when the verdict was known.
+    let decide = parts.decided_by == Scorer::Rounds;
+    let row = |row: RoundRow| RoundRow { last_step: row.last_step.filter(|_| decide).map(of_agent), ..row };
+    parts.rounds.iter().map(|round| row(round.row())).collect()
+}
+
+/// The checks of a checklist as one round.
+pub(crate) fn checklist_round(judgement: &Judgement) -> RoundRow {
     let assertion = |item: &ItemResult| AssertionRow {
         id: item.id.clone(),
         aspect: Aspect::Other,
         passed: item.mark == Mark::Pass,
     };
     let assertions = judgement.items.iter().map(assertion).collect();
-    vec![RoundRow { number: 1, kind: RoundKind::Other, error: None, last_step: None, assertions }]
+    RoundRow { number: 1, kind: RoundKind::Other, error: None, last_step: None, assertions }
 }
 
 /// A word of the task's spec, if it is one.
@@ -215,7 +250,7 @@ fn node_time(episode: &EpisodeView, frozen: &Frozen) -> Option<Millis> {
     Some(Millis(sum))
 }
 
-/// What the trajectory had used after each step.
+/// What the trajectory had used after each step of the agent.
 fn progress(steps: &[StepRecord], calls: &[CallRecord], priced: bool) -> Vec<Progress> {
     let mut by_step: BTreeMap<u32, Money> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.purpose.purse() == PurseKind::Episode) {
@@ -227,11 +262,12 @@ fn progress(steps: &[StepRecord], calls: &[CallRecord], priced: bool) -> Vec<Pro
     steps
         .iter()
         .filter(|step| step.answer.is_some())
-        .map(|step| {
+        .zip(1..)
+        .map(|(step, count)| {
             while let Some((_, more)) = spent.next_if(|(of, _)| *of <= step.number) {
                 sum = sum.saturating_add(more);
             }
-            Progress { step: step.number, dollars: priced.then_some(sum), passed: None }
+            Progress { step: count, dollars: priced.then_some(sum), passed: None }
         })
         .collect()
 }
@@ -245,9 +281,11 @@ mod tests {
     use longhaul_core::call::Purpose;
     use longhaul_core::digest::Digest;
     use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
+    use longhaul_core::judge::VerdictParts;
     use longhaul_core::outcome::{FaultClass, Verdict};
     use longhaul_core::plan::EpisodePlan;
     use longhaul_core::price::{ImageRule, ModelPrice, Rate};
+    use longhaul_core::rounds::{Played, RoundsPlan};
     use longhaul_core::step::{Screenshot, StepTiming};
     use longhaul_core::time::Timestamp;
     use serde_json::json;
@@ -277,6 +315,7 @@ mod tests {
             request: Digest::of(b"request"),
             response: None,
             parts: Vec::new(),
+            service: None,
         }
     }
 
@@ -292,6 +331,8 @@ mod tests {
             calls: Vec::new(),
             told: None,
             unreadable: Vec::new(),
+            round: None,
+            stirred: Vec::new(),
         }
     }
 
@@ -304,6 +345,7 @@ mod tests {
             image: ImageRule::Fixed { tokens: 1 },
             context: 1,
             max_output: 1,
+            services: Vec::new(),
         };
         let endpoint = EndpointPlan {
             name: "vendor".to_owned(),
@@ -315,6 +357,7 @@ mod tests {
             call_limit: Millis(1),
             retries: 0,
             relay: false,
+            replicas_file: None,
         };
         GatewayPlan {
             endpoints: vec![endpoint],
@@ -349,6 +392,36 @@ mod tests {
     fn steps_that_asked_for_something_and_changed_nothing_are_stalls() {
         let steps = [step(0, b"a", 0), step(1, b"a", 2), step(2, b"b", 1), step(3, b"b", 0), step(4, b"b", 1)];
         assert_eq!((stalls(&steps), actions(&steps)), (2, 4));
+    }
+
+    #[test]
+    fn rounds_of_a_verdict_are_rows_whose_steps_are_the_agents() {
+        let played = |last_step| Played { last_step, reading: Some(json!({"x": 1})), ..Played::default() };
+        let round = json!({"kind": "open", "goal": "g", "read": "r", "assertions": [
+            {"id": "a", "aspect": "business", "says": "s", "check": {"reading": {"at": "/x", "test": {"equals": 1}}}}]});
+        let plan: RoundsPlan =
+            serde_json::from_value(json!({"rounds": [round.clone(), round.clone(), round]})).unwrap();
+        let results = longhaul_core::rounds::results(&plan, &[played(Some(2)), played(Some(4))], &BTreeMap::new());
+        let parts = VerdictParts { decided_by: Scorer::Rounds, program: None, checklist: None, rounds: results };
+        let verdict = Settlement::Verdict(Verdict {
+            passed: false,
+            score: 67.0,
+            feedback: String::new(),
+            details: Value::Null,
+            ended_by: EndedBy::Steps,
+            parts: Some(Box::new(parts)),
+        });
+        // The third step opens the second round.
+        let mut steps: Vec<_> = (0..5).map(|number| step(number, b"s", 1)).collect();
+        steps[3].answer = None;
+        let rows = rounds(Some(&verdict), &steps);
+        let last: Vec<_> = rows.iter().map(|row| (row.number, row.last_step, row.passed())).collect();
+        assert_eq!(last, [(1, Some(2), true), (2, Some(3), true), (3, None, false)]);
+        let course: Vec<_> = progress(&steps, &[call(4, 5, Purpose::Agent)], true)
+            .iter()
+            .map(|point| (point.step, point.dollars.map(Money::nanos)))
+            .collect();
+        assert_eq!(course, [(1, Some(0)), (2, Some(0)), (3, Some(5))]);
     }
 
     #[test]

@@ -24,6 +24,11 @@ fn parts(found: &Findings) -> Vec<Part> {
     parts.push(Part::Sheet(tables::took(found)));
     parts.push(Part::Title("ended by".to_owned()));
     parts.push(Part::Sheet(tables::ended(found)));
+    let judges = tables::judges(found);
+    if !judges.rows.is_empty() {
+        parts.push(Part::Title("judges".to_owned()));
+        parts.push(Part::Sheet(judges));
+    }
     for side in &found.sides {
         parts.push(Part::Facts(format!("{}: rounds", side.label), tables::rounds(side)));
     }

@@ -133,6 +133,11 @@ fn overview(found: &Findings) -> Vec<Markup> {
         out.push(figure(intervals("Mean scores", &scores), "Mean scores of 100, with resampled intervals."));
     }
     out.push(by_side(&tables::reached(found)));
+    let judges = tables::judges(found);
+    if !judges.rows.is_empty() {
+        out.push(Markup::with_text("h3", &[], "Judges"));
+        out.push(judges.html(|_, name| Markup::text(name)));
+    }
     for side in &found.sides {
         let rounds = tables::rounds(side);
         if !rounds.is_empty() {

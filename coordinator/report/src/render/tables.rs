@@ -4,7 +4,7 @@ use longhaul_core::measure::{
     At, Comparison, Conclusion, CurvePoint, Endings, EqualBudget, FailureClass, Group, Treatment, Workflow,
 };
 use longhaul_core::money::Money;
-use longhaul_core::stats::Interval;
+use longhaul_core::stats::{Agreement, Interval};
 use longhaul_core::text::named;
 
 use super::sheet::{Facts, Sheet};
@@ -150,6 +150,7 @@ pub(super) fn ended(found: &Findings) -> Sheet {
         "tokens",
         "time",
         "stalls",
+        "not recorded",
         "left too early",
         "resumed",
         "steps without effect",
@@ -164,12 +165,51 @@ pub(super) fn ended(found: &Findings) -> Sheet {
             some(endings.tokens),
             some(endings.time),
             some(endings.stall),
+            some(endings.unknown),
             some(endings.early),
             some(endings.resumed),
             stalls(endings),
         ]);
     }
     sheet.without_empty()
+}
+
+/// How far judges agree with each other, and with programs.
+pub(super) fn judges(found: &Findings) -> Sheet {
+    let mut sheet = Sheet::new(&[
+        "agent",
+        "items",
+        "same mark",
+        "alpha of items",
+        "episodes",
+        "same verdict",
+        "alpha of verdicts",
+        "with a program",
+        "same as it",
+        "kappa",
+    ]);
+    for side in &found.sides {
+        let Some(judges) = &side.judges else { continue };
+        let share = |agreement: &Agreement| percent(agreement.same);
+        let alpha = |agreement: Option<Agreement>| or_nothing(agreement.and_then(|one| one.alpha), coefficient);
+        sheet.rows.push(vec![
+            side.label.clone(),
+            or_nothing(judges.items.as_ref(), |items| items.units.to_string()),
+            or_nothing(judges.items.as_ref(), share),
+            alpha(judges.items),
+            or_nothing(judges.verdicts.as_ref(), |verdicts| verdicts.units.to_string()),
+            or_nothing(judges.verdicts.as_ref(), share),
+            alpha(judges.verdicts),
+            or_nothing(judges.program, |program| program.episodes.to_string()),
+            or_nothing(judges.program, |program| percent(program.same as f64 / program.episodes as f64)),
+            or_nothing(judges.program.and_then(|program| program.kappa), coefficient),
+        ]);
+    }
+    sheet.without_empty()
+}
+
+fn coefficient(value: f64) -> String {
+    format!("{value:+.2}")
 }
 
 fn stalls(endings: &Endings) -> String {
@@ -458,7 +498,14 @@ pub(super) fn notes(found: &Findings) -> Vec<String> {
 
 /// In what the tasks, envs and settings of two sides differ.
 pub(super) fn differing(found: &Findings) -> Vec<String> {
-    found.differences.iter().map(difference).collect()
+    let imported = found.imported.iter().map(|one| {
+        format!(
+            "{}: imported from {}: nobody knows whether its tasks, envs, verifiers, budgets and settings are those of \
+             others, beyond the tasks' names",
+            one.side, one.folder
+        )
+    });
+    imported.chain(found.differences.iter().map(difference)).collect()
 }
 
 fn difference(difference: &Difference) -> String {

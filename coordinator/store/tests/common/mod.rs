@@ -59,6 +59,7 @@ pub(crate) fn episode_record(plan: Digest, attempts: u32) -> EpisodeRecord {
         plan,
         attempts,
         state: EpisodeState::Queued,
+        earlier: Vec::new(),
     }
 }
 
@@ -77,7 +78,7 @@ pub(crate) fn attempt_record(number: u32, epoch: u64) -> AttemptRecord {
 pub(crate) fn lease(number: u32, epoch: u64) -> Vec<Change> {
     vec![
         Change::Attempt(Box::new(attempt_record(number, epoch))),
-        Change::Lease { attempt: attempt_id(number), epoch: Epoch(epoch) },
+        Change::Lease { attempt: attempt_id(number), epoch: Epoch(epoch), resumes: false },
     ]
 }
 
@@ -93,6 +94,8 @@ pub(crate) fn step_record(number: u32, png: Digest) -> StepRecord {
         calls: Vec::new(),
         told: None,
         unreadable: Vec::new(),
+        round: None,
+        stirred: Vec::new(),
     }
 }
 
@@ -128,6 +131,7 @@ pub(crate) fn call(number: u32, settled: u64) -> (CallRecord, Vec<u8>, Vec<Blob>
         request: *blobs[0].digest(),
         response: Some(*blobs[1].digest()),
         parts: vec![*blobs[2].digest()],
+        service: None,
     };
     let json = serde_json::to_vec(&record).unwrap();
     (record, json, blobs.into())

@@ -11,7 +11,7 @@ use longhaul_proto::v1;
 use longhaul_proto::v1::from_worker::Message as Up;
 use tokio::sync::watch;
 
-use super::{Actor, Live};
+use super::{Actor, LeaseKind, Live};
 use crate::episode::{self, Control, Order, StopReason};
 use crate::model::{LeaseGate, Till};
 use crate::session::delivery::{self, Progress};
@@ -48,7 +48,7 @@ impl Actor {
         });
     }
 
-    pub(super) fn on_lease(&mut self, lease: LeaseRef, plan: Digest, uncapped: bool) {
+    pub(super) fn on_lease(&mut self, lease: LeaseRef, plan: Digest, kind: LeaseKind) {
         // A lease that crosses the goodbye is given back by it.
         if self.leaving || self.live.contains_key(&lease) {
             return;
@@ -84,7 +84,9 @@ impl Actor {
         let attempt = episode::Attempt {
             lease,
             plan,
-            uncapped,
+            uncapped: kind.uncapped,
+            resumes: kind.resumes,
+            verifies: kind.verifies,
             outbox,
             control,
             gate,

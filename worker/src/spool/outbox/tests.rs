@@ -1,7 +1,8 @@
 //! The outbox over real spools: what is sent when, and what is dropped.
 
+use longhaul_core::resume::{Kept, Way};
 use longhaul_core::step::{Screenshot, StepTiming};
-use longhaul_core::time::Timestamp;
+use longhaul_core::time::{Millis, Timestamp};
 
 use super::super::Meter;
 use super::super::tests::lease;
@@ -34,6 +35,8 @@ fn step(number: u32, png: &[u8]) -> StepRecord {
         calls: Vec::new(),
         told: None,
         unreadable: Vec::new(),
+        round: None,
+        stirred: Vec::new(),
     }
 }
 
@@ -47,6 +50,7 @@ fn names(outgoing: Option<Outgoing>) -> Vec<String> {
                 Record::Log { name, .. } => name.clone(),
                 Record::Call(call) => format!("call {}", call.number),
                 Record::Reserved(_) | Record::Granted { .. } => panic!("{record:?} is not delivered"),
+                Record::Resumed { .. } => "resumed".to_owned(),
                 Record::End { .. } => "end".to_owned(),
             })
             .collect()
@@ -76,6 +80,37 @@ fn records_go_once_in_order_and_again_only_after_a_lost_session() {
     assert_eq!(send(&world.outbox), ["export"]);
     world.outbox.rewind();
     assert_eq!(send(&world.outbox), ["1", "export"], "a log is settled by what follows it only");
+}
+
+#[test]
+fn nothing_goes_after_what_an_attempt_goes_on_from_until_that_is_known() {
+    let world = world();
+    let kept = Kept { parent: 1, steps: 5, last: Digest::of(b"last") };
+    let record = Resumed {
+        way: Way::Replay,
+        kept,
+        at: Timestamp(1),
+        took: Millis(1),
+        answered: 0,
+        differing: 0,
+        remarks: Vec::new(),
+    };
+    world.outbox.log("setup", b"log").unwrap();
+    world.outbox.resumed(&record).unwrap();
+    assert_eq!(world.outbox.steps(), 5, "its own steps are numbered from there");
+    world.outbox.step(&step(5, b"a"), b"a").unwrap();
+    assert_eq!(send(&world.outbox), ["setup", "resumed"]);
+    assert!(send(&world.outbox).is_empty() && !world.outbox.has_resumed());
+    world.outbox.rewind();
+    assert_eq!(send(&world.outbox), ["setup", "resumed"], "again in a new session");
+    world.outbox.resumed_acknowledged();
+    assert!(world.outbox.has_resumed());
+    assert_eq!(send(&world.outbox), ["5"]);
+    world.outbox.step_acknowledged(5);
+    world.outbox.rewind();
+    assert!(send(&world.outbox).is_empty());
+    world.outbox.close();
+    assert!(world.outbox.is_finished());
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Trajectories for workers: what is kept of an episode, for the attempt that is to go on with it.
+//!
+//! It is read from the store in the order in which it happened and sent in bounded messages, a few
+//! ahead of the worker. Blobs are asked for one by one, as always.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use longhaul_core::call::{CallRecord, Purpose};
+use longhaul_core::ids::AttemptId;
+use longhaul_core::text::chain;
+use longhaul_engine::{AllocationId, LeaseRef};
+use longhaul_proto::v1::trajectory_piece::Piece;
+use longhaul_proto::v1::trajectory_service_server::TrajectoryService;
+use longhaul_proto::{convert, v1};
+use longhaul_store::{Link, ReadError, Store, StoredCall};
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::auth::Caller;
+use crate::message::{Ask, Message};
+
+/// Pieces that are read ahead of a receiver.
+const PIECES_AHEAD: usize = 16;
+
+/// The service for trajectories.
+#[derive(Clone, Debug)]
+pub(crate) struct Trajectories {
+    pub(crate) mailbox: mpsc::Sender<Message>,
+    pub(crate) store: Arc<Store>,
+}
+
+/// Who holds a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    /// The allocation that its worker runs in, if it does.
+    pub(crate) allocation: Option<AllocationId>,
+}
+
+#[tonic::async_trait]
+impl TrajectoryService for Trajectories {
+    type GetStream = ReceiverStream<Result<v1::TrajectoryPiece, Status>>;
+
+    async fn get(&self, request: Request<v1::TrajectoryRequest>) -> Result<Response<Self::GetStream>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let named = convert::lease(request.into_inner().attempt.as_ref())
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let lease = LeaseRef { attempt: named.attempt, epoch: named.epoch };
+        let stopping = || Status::unavailable("the coordinator stops");
+        let (reply, answer) = oneshot::channel();
+        self.mailbox.send(Message::Ask(Ask::Holder { lease, reply })).await.map_err(|_| stopping())?;
+        let holder = answer
+            .await
+            .map_err(|_| stopping())?
+            .ok_or_else(|| Status::failed_precondition(format!("the lease of {lease} is over")))?;
+        match caller {
+            Some(Caller::Person) => {}
+            Some(Caller::Allocation(id)) if holder.allocation == Some(id.clone()) => {}
+            Some(Caller::Allocation(_)) | None => {
+                return Err(Status::permission_denied(format!("another worker holds the lease of {lease}")));
+            }
+        }
+        let (pieces, receiver) = mpsc::channel(PIECES_AHEAD);
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || {
+            let send =
+                |piece| pieces.blocking_send(Ok(v1::TrajectoryPiece { piece: Some(piece) })).map_err(|_| Stop::Gone);
+            match read(&store, lease.attempt, send) {
+                Ok(()) | Err(Stop::Gone) => {}
+                Err(Stop::Failed(reason)) => {
+                    tracing::error!(attempt = %lease.attempt, reason, "a trajectory cannot be read");
+                    // Whoever has gone away needs no answer.
+                    // Said so that the worker does not ask for the same again.
+                    drop(pieces.blocking_send(Err(Status::data_loss(reason))));
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}
+
+/// Why nothing more is read.
+enum Stop {
+    /// Nobody listens.
+    Gone,
+    /// The store cannot be read, or holds what cannot be understood.
+    Failed(String),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Self::Failed(chain(&error))
+    }
+}
+
+/// Sends what an attempt keeps: the head, then each link's calls and steps.
+fn read(store: &Store, attempt: AttemptId, mut send: impl FnMut(Piece) -> Result<(), Stop>) -> Result<(), Stop> {
+    let kept = store.line(attempt)?.map(|line| line.kept);
+    let kept_json = match &kept {
+        None => Vec::new(),
+        Some(kept) => serde_json::to_vec(kept).map_err(|error| Stop::Failed(error.to_string()))?,
+    };
+    let links = store.kept(attempt)?;
+    let shown = links.iter().map(|link| v1::TrajectoryLink {
+        attempt: link.attempt.to_string(),
+        first: link.first,
+        end: link.end,
+    });
+    send(Piece::Head(v1::TrajectoryHead { kept_json: kept_json.into(), links: shown.collect() }))?;
+    links.into_iter().try_for_each(|link| read_link(store, link, &mut send))
+}
+
+/// The calls before each step, the step; and at the end the calls that no step came of.
+fn read_link(store: &Store, link: Link, send: &mut impl FnMut(Piece) -> Result<(), Stop>) -> Result<(), Stop> {
+    let attempt = link.attempt;
+    let in_time = |call: &Result<StoredCall, ReadError>| !matches!(call, Ok(call) if call.late);
+    let mut calls = store.calls(attempt, 0).filter(in_time).peekable();
+    for step in store.steps(attempt, link.first).take((link.end - link.first) as usize) {
+        let step = step?;
+        send_calls(attempt, &mut calls, step.number, send)?;
+        let record_json = step.record_json.into();
+        send(Piece::Step(v1::RecordedStep { attempt: attempt.to_string(), number: step.number, record_json }))?;
+    }
+    send_calls(attempt, &mut calls, u32::MAX, send)
+}
+
+/// Sends the calls that came before step `until` was recorded.
+fn send_calls<I: Iterator<Item = Result<StoredCall, ReadError>>>(
+    attempt: AttemptId,
+    calls: &mut Peekable<I>,
+    until: u32,
+    send: &mut impl FnMut(Piece) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    loop {
+        let record: CallRecord = match calls.peek() {
+            None => return Ok(()),
+            Some(Ok(call)) => call.record().map_err(|error| Stop::Failed(error.to_string()))?,
+            Some(Err(_)) => return calls.next().map_or(Ok(()), |call| call.map(drop).map_err(Stop::from)),
+        };
+        if record.step > until {
+            return Ok(());
+        }
+        if let Some(call) = calls.next().transpose()?
+            && record.purpose != Purpose::Judge
+        {
+            let record_json = call.record_json.into();
+            send(Piece::Call(v1::RecordedCall { attempt: attempt.to_string(), number: call.number, record_json }))?;
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Going on where an earlier attempt was cut off, by replay: in a fresh sandbox the recorded
+//! actions are injected again, and each screen has to come out as it was recorded. The agent is
+//! shown what it was shown, and its model calls are answered from the record, so that it comes to
+//! be what it was. Where the record ends, life begins.
+//!
+//! * [`fetch`]: the record, as the coordinator kept it;
+//! * [`compare`]: whether a screen shows what was recorded;
+//! * [`Follower`]: one attempt on its way.
+//!
+//! What does not come out as it was recorded ends the attempt with a fault of its own class: what
+//! is done next is not decided here. Nothing that was replayed is recorded again: the attempt's own
+//! steps and calls begin where life does.
+
+mod compare;
+mod fetch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longhaul_core::agent::Answer;
+use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
+use longhaul_core::resume::{Kept, Resumed, Used, Way};
+use longhaul_core::screen::Area;
+use longhaul_core::step::{ActionOutcome, StepRecord};
+use longhaul_core::time::Millis;
+use longhaul_gateway::PastCall;
+use longhaul_proto::v1::AttemptPhase;
+
+use self::compare::Verdict;
+use super::record::Recorder;
+use super::{Attempt, Ending, blob_fault, fault, wait_for_lease};
+use crate::agents::caller::Caller;
+use crate::lease::Moment;
+use crate::moment;
+use crate::sandbox::Display;
+use crate::screen::{Frame, RestRule, Stepped};
+use crate::session::delivery::Progress;
+use crate::shutdown::Urgency;
+
+pub(super) use fetch::fetch;
+
+/// Programs are still coming up at the first observation: so many times the patience.
+const FIRST_PATIENCE: u32 = 4;
+
+/// The longest that is waited because the screen had changed by itself while the agent thought.
+const MOST_THOUGHT: Duration = Duration::from_secs(60);
+
+/// Another look at a screen.
+const LOOK: RestRule = RestRule { limit: Duration::from_millis(1500), ..RestRule::STEP };
+
+/// What is kept of the attempts before.
+#[derive(Debug)]
+pub(super) struct Past {
+    kept: Kept,
+    /// Every step that is kept, from the first observation on.
+    steps: Vec<StepRecord>,
+    calls: Vec<PastCall>,
+    /// What is masked in each observation.
+    masks: Vec<Vec<Area>>,
+}
+
+impl Past {
+    /// The calls, as the gateway follows them.
+    pub(super) fn calls(&self) -> Vec<PastCall> {
+        self.calls.clone()
+    }
+
+    /// The number of the first step that is not recorded.
+    pub(super) const fn live_from(&self) -> u32 {
+        self.kept.steps
+    }
+}
+
+/// An attempt on its way to where an earlier one was cut off.
+pub(super) struct Follower<'a> {
+    attempt: &'a Attempt,
+    past: &'a Past,
+    display: &'a dyn Display,
+    caller: Option<&'a dyn Caller>,
+    start: Moment,
+    /// The number of the next step that is replayed.
+    next: u32,
+    used: Used,
+    /// Steps whose screen came out as recorded only later, and pixels that were masked.
+    waited: u32,
+    masked: u64,
+}
+
+/// What the agent is shown after a step that was replayed: as it was recorded.
+pub(super) struct Followed {
+    pub(super) outcomes: Vec<ActionOutcome>,
+    pub(super) frame: Frame,
+}
+
+impl<'a> Follower<'a> {
+    /// Before the first observation.
+    pub(super) fn new(attempt: &'a Attempt, past: &'a Past, display: &'a dyn Display) -> Self {
+        Self {
+            attempt,
+            past,
+            display,
+            caller: None,
+            start: moment::now(),
+            next: 0,
+            used: Used::default(),
+            waited: 0,
+            masked: 0,
+        }
+    }
+
+    /// What the agent's calls go through.
+    pub(super) const fn ask_through(&mut self, caller: &'a dyn Caller) {
+        self.caller = Some(caller);
+    }
+
+    /// Whether there are recorded steps left.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.next < self.past.kept.steps
+    }
+
+    /// The agent's time up to here, as it was recorded.
+    pub(super) const fn acted(&self) -> Millis {
+        self.used.time
+    }
+
+    /// Waits until an observation without actions before it is as it was recorded.
+    pub(super) async fn observe(&mut self, rest: RestRule, recorder: &mut Recorder) -> Result<Frame, Ending> {
+        if self.past.steps.get(self.next as usize).is_some_and(|record| record.answer.is_some()) {
+            return Err(self.diverged("the record has an answer of the agent there".to_owned()).into());
+        }
+        let Followed { frame, .. } = self.look(Vec::new(), rest, self.patience() * FIRST_PATIENCE, recorder).await?;
+        Ok(frame)
+    }
+
+    /// Carries out the actions of an answer that is as it was recorded.
+    pub(super) async fn step(&mut self, asked: &Answer, recorder: &mut Recorder) -> Result<Followed, Ending> {
+        let Some(record) = self.past.steps.get(self.next as usize) else {
+            return Err(self.diverged("the record has no such step".to_owned()).into());
+        };
+        if let Some(missing) = self.caller.and_then(|caller| caller.replayed().missing) {
+            return Err(self.diverged(format!("the agent made {missing}")).into());
+        }
+        let Some(answer) = &record.answer else {
+            return Err(self.diverged("the record has no answer of an agent there".to_owned()).into());
+        };
+        if (&answer.actions, answer.done) != (&asked.actions, asked.done) {
+            let message = format!("the agent asked for {}, and had asked for {}", short(asked), short(answer));
+            return Err(self.diverged(message).into());
+        }
+        let (width, height) = (record.screen.width, record.screen.height);
+        if record.stirred.iter().any(|area| !area.is_small(width, height)) {
+            // Something large came up while it thought: a page was loading, a program starting.
+            tokio::time::sleep(record.timing.agent.to_std().min(MOST_THOUGHT)).await;
+            wait_for_lease(self.attempt).await?;
+        }
+        let actions = answer.actions.clone();
+        self.look(actions, RestRule::STEP, self.patience(), recorder).await
+    }
+
+    /// Injects, and looks until the screen is as it was recorded.
+    async fn look(
+        &mut self,
+        actions: Vec<serde_json::Value>,
+        rest: RestRule,
+        patience: Duration,
+        recorder: &mut Recorder,
+    ) -> Result<Followed, Ending> {
+        let past = self.past;
+        let Some(record) = past.steps.get(self.next as usize) else {
+            return Err(self.diverged("the record has no such step".to_owned()).into());
+        };
+        let masks = past.masks.get(self.next as usize).cloned().unwrap_or_default();
+        let png: Arc<[u8]> = match self.attempt.shared.blobs.get(record.screen.png).await {
+            Ok(png) => png.into(),
+            Err(error) if error.is_missing() => {
+                return Err(self.diverged("its recorded screenshot is gone".to_owned()).into());
+            }
+            Err(error) => return Err(blob_fault(&error).into()),
+        };
+        let recorded = Frame { screenshot: record.screen, png, unchanged: false };
+        let mut stepped = self.inject(actions, rest).await?;
+        if stepped.performed.outcomes != record.outcomes {
+            let message = format!("its actions came to {}", outcomes(&stepped.performed.outcomes, &record.outcomes));
+            return Err(self.diverged(message).into());
+        }
+        let began = moment::now();
+        let mut looks = 0_u32;
+        loop {
+            let restless = record.rested && !stepped.rest.rested;
+            let found = match compare::frames(&recorded, &stepped.frame, masks.clone()).await {
+                // It may be on its way to something else.
+                Verdict::Same { .. } if restless => Verdict::Differs("it did not come to rest".to_owned()),
+                found => found,
+            };
+            match found {
+                Verdict::Same { masked } => {
+                    self.masked += masked;
+                    break;
+                }
+                Verdict::Differs(why) if moment::now().saturating_sub(began) >= patience => {
+                    self.show(recorder, &recorded, &stepped.frame, &why)?;
+                    return Err(self.diverged(format!("the screen differs: {why}")).into());
+                }
+                Verdict::Differs(_) => {
+                    looks += 1;
+                    stepped = self.inject(Vec::new(), LOOK).await?;
+                }
+            }
+        }
+        self.waited += u32::from(looks > 0);
+        self.used.add_step(record);
+        recorder.replayed(record, &recorded)?;
+        self.next += 1;
+        let now = Progress { phase: AttemptPhase::Replaying, steps: self.next };
+        self.attempt.progress.send_replace(now);
+        Ok(Followed { outcomes: record.outcomes.clone(), frame: recorded })
+    }
+
+    /// How long a screen is given to become what was recorded: on a busy node a program draws
+    /// later, and a caret blinks.
+    fn patience(&self) -> Duration {
+        self.attempt.shared.config.replay_patience
+    }
+
+    async fn inject(&self, actions: Vec<serde_json::Value>, rest: RestRule) -> Result<Stepped, Ending> {
+        wait_for_lease(self.attempt).await?;
+        let stepped = self.display.step(actions, rest).await.map_err(|error| error.fault())?;
+        if self.attempt.shared.shutdown.urgency() > Urgency::None {
+            // The same signal may have hit the sandbox: a screen that differs now says nothing.
+            let message = "the worker had to stop on its way to where an earlier attempt was".to_owned();
+            return Err(fault(FaultClass::Preempted, message).into());
+        }
+        Ok(stepped)
+    }
+
+    /// Both screens, for a person.
+    fn show(&self, recorder: &Recorder, recorded: &Frame, found: &Frame, why: &str) -> Result<(), Fault> {
+        let name = |what: &str| format!("replay-step-{:05}-{what}.png", self.next);
+        recorder.picture(&name("recorded"), recorded)?;
+        recorder.picture(&name("found"), found)?;
+        recorder.log("replay", format!("step {}: {why}\n", self.next).as_bytes())
+    }
+
+    /// The agent's part is over, although the record goes on.
+    pub(super) fn ended_early(&self, ended_by: EndedBy) -> Fault {
+        self.diverged(format!("the agent's part was over ({ended_by}), and the record goes on"))
+    }
+
+    /// What did not come out as it was recorded.
+    pub(super) fn diverged(&self, why: String) -> Fault {
+        let (step, of) = (self.next, self.past.kept.steps.saturating_sub(1));
+        fault(FaultClass::ReplayDiverged, format!("the replay diverged at step {step} of {of}: {why}"))
+    }
+
+    /// What a failure of the agent means, which may come of a call that the record does not hold:
+    /// where it had answered, it had not failed.
+    pub(super) fn agent_failed(&self, fault: Fault) -> Fault {
+        match self.caller.and_then(|caller| caller.replayed().missing) {
+            Some(missing) => self.diverged(format!("the agent made {missing}")),
+            None if fault.class == FaultClass::AgentCrashed => {
+                let log_tail = fault.log_tail.clone();
+                Fault { log_tail, ..self.diverged(format!("the agent failed, and had answered: {}", fault.message)) }
+            }
+            None => fault,
+        }
+    }
+
+    /// The record is at its end: says so, and waits until that is durable.
+    pub(super) async fn arrive(&self) -> Result<(), Ending> {
+        let replayed = self.caller.map(Caller::replayed).unwrap_or_default();
+        let mut remarks = Vec::new();
+        if self.waited > 0 {
+            remarks.push(format!("{} screens were as recorded only after a second look", self.waited));
+        }
+        if self.masked > 0 {
+            remarks.push(format!("{} pixels differ where the screen changes by itself", self.masked));
+        }
+        let resumed = Resumed {
+            way: Way::Replay,
+            kept: self.past.kept,
+            at: moment::wall(),
+            took: moment::since(self.start),
+            answered: replayed.answered,
+            differing: replayed.differing,
+            remarks,
+        };
+        tracing::info!(attempt = %self.attempt.lease.attempt, steps = self.past.kept.steps, took = %resumed.took, "replayed");
+        if let Some(caller) = self.caller {
+            caller.is_live();
+        }
+        let outbox = &self.attempt.outbox;
+        outbox.resumed(&resumed).map_err(|error| super::record::spool_fault(&error))?;
+        let mut changes = outbox.subscribe();
+        loop {
+            changes.borrow_and_update();
+            if outbox.has_resumed() {
+                break;
+            }
+            // The sender outlives every attempt; one that is cut off for too long is ended.
+            let _ = changes.changed().await;
+        }
+        self.attempt.tell(AttemptPhase::Acting);
+        wait_for_lease(self.attempt).await
+    }
+}
+
+/// The most of an answer that a fault's message holds.
+const MOST_SHOWN: usize = 200;
+
+fn short(answer: &Answer) -> String {
+    let actions = serde_json::Value::from(answer.actions.clone());
+    let text = if answer.done { format!("{actions}, done") } else { actions.to_string() };
+    if text.len() <= MOST_SHOWN { text } else { format!("{}...", &text[..text.floor_char_boundary(MOST_SHOWN)]) }
+}
+
+fn outcomes(found: &[ActionOutcome], recorded: &[ActionOutcome]) -> String {
+    let errors = |outcomes: &[ActionOutcome]| {
+        let errors: Vec<&str> = outcomes
+            .iter()
+            .filter_map(|outcome| match outcome {
+                ActionOutcome::Error(error) => Some(error.as_str()),
+                ActionOutcome::Done => None,
+            })
+            .collect();
+        if errors.is_empty() { "no error".to_owned() } else { errors.join("; ") }
+    };
+    format!("{}, and had come to {}", errors(found), errors(recorded))
+}
