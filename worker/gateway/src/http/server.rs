@@ -210,7 +210,7 @@ async fn read_call(
 fn pass(protocol: Protocol, ended: Result<Reply, Failure>) -> Answer {
     match ended {
         Ok(reply) => {
-            let mut answer = Response::new(Chunks(reply.chunks).boxed_unsync());
+            let mut answer = Response::new(Chunks { pieces: reply.chunks, end: None }.boxed_unsync());
             *answer.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::BAD_GATEWAY);
             *answer.headers_mut() = reply.headers;
             if let Some(shortened) = reply.shortened_to {
@@ -293,7 +293,11 @@ fn whole(body: Bytes) -> UnsyncBoxBody<Bytes, BrokenOff> {
 }
 
 /// A body out of a channel.
-struct Chunks(mpsc::UnboundedReceiver<Result<Bytes, String>>);
+struct Chunks {
+    pieces: mpsc::UnboundedReceiver<Result<Bytes, String>>,
+    /// Why it breaks off, once that has come.
+    end: Option<BrokenOff>,
+}
 
 impl Body for Chunks {
     type Data = Bytes;
@@ -303,6 +307,18 @@ impl Body for Chunks {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        self.0.poll_recv(context).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data).map_err(BrokenOff)))
+        if let Some(end) = self.end.take() {
+            return Poll::Ready(Some(Err(end)));
+        }
+        match self.pieces.poll_recv(context) {
+            Poll::Ready(Some(Err(message))) => {
+                // At once, it would take what was answered before it down with it, the head too:
+                // the connection writes when there is nothing more to be had for now.
+                self.end = Some(BrokenOff(message));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            other => other.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data).map_err(BrokenOff))),
+        }
     }
 }
