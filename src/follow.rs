@@ -108,7 +108,7 @@ fn settled_line(row: &v1::EpisodeRow, run: &v1::RunSummary) -> String {
         escape_line(&row.task),
         escape_line(&row.agent),
         row.state,
-        row.steps,
+        show::steps_of(row),
         show::settled(run),
         run.episodes
     )

@@ -7,12 +7,14 @@ use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::imported::{Form, ImportedEpisode};
+use longhaul_core::plan::{Tree, TreeNode};
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Timestamp;
 use longhaul_node::error::NodeError;
 use longhaul_proto::{convert, v1};
 use longhaul_report::{EpisodeView, RunView, Trajectories};
 use longhaul_store::{AttemptRecord, Line};
+use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 
 use crate::client::Source;
@@ -145,6 +147,44 @@ pub async fn imported(source: &Source, first: Option<&v1::EpisodeRow>) -> Result
     let bytes = source.blob(&plan).await?;
     let imported = bytes.and_then(|bytes| serde_json::from_slice::<ImportedEpisode>(&bytes).ok());
     Ok(imported.map(|imported| imported.imported))
+}
+
+/// The bytes of a blob that has to be there; `what` it is of is said if it is not.
+///
+/// # Errors
+///
+/// It is not there, or cannot be read.
+pub async fn blob(source: &Source, digest: &Digest, what: &str) -> Result<Vec<u8>, CliError> {
+    source.blob(digest).await?.ok_or_else(|| CliError::NoSuchPart {
+        whole: what.to_owned(),
+        part: format!("blob {}", digest.short()),
+        have: Vec::new(),
+    })
+}
+
+/// The record in a blob that has to be there.
+///
+/// # Errors
+///
+/// As [`blob`], or it cannot be understood.
+pub async fn record<T: DeserializeOwned>(source: &Source, digest: &Digest, what: &str) -> Result<T, CliError> {
+    serde_json::from_slice(&blob(source, digest, what).await?)
+        .map_err(|source| CliError::Record { what: what.to_owned(), source })
+}
+
+/// A file of a tree; nothing if there is none of that path.
+///
+/// # Errors
+///
+/// As [`blob`], of a part of it.
+pub async fn file(source: &Source, tree: &Tree, path: &str, what: &str) -> Result<Option<Vec<u8>>, CliError> {
+    let entry = tree.entries.iter().find(|entry| entry.path == path).map(|entry| &entry.node);
+    let Some(TreeNode::File { chunks, .. }) = entry else { return Ok(None) };
+    let mut bytes = Vec::new();
+    for chunk in chunks {
+        bytes.extend(blob(source, chunk, what).await?);
+    }
+    Ok(Some(bytes))
 }
 
 /// The model calls of an attempt, in order, and which of them came too late.

@@ -250,6 +250,13 @@ pub fn steps(records: u32, parts: Option<&VerdictParts>) -> u32 {
     if rounds.is_empty() { records } else { rounds.iter().map(|round| round.steps).sum() }
 }
 
+/// The agent's steps of a row; one whose settlement cannot be understood says what it recorded.
+#[must_use]
+pub fn steps_of(row: &v1::EpisodeRow) -> u32 {
+    let settlement = settlement(row).ok().flatten();
+    steps(row.steps, settlement.as_ref().and_then(parts))
+}
+
 /// An episode for programs.
 ///
 /// # Errors
@@ -367,6 +374,26 @@ mod tests {
         let verdict = Verdict { parts: Some(Box::new(parts)), ..verdict };
         let text = episodes_table(&[row(0, Some(Settlement::Verdict(verdict)))], false).expect("a table");
         assert!(!text.contains("agree"), "{text}");
+    }
+
+    #[test]
+    fn what_opens_a_further_round_is_no_step_of_the_agent() {
+        let round = |number: u32, steps: u32| {
+            serde_json::from_value(json!({ "number": number, "kind": "open", "steps": steps, "assertions": [] }))
+                .expect("a round")
+        };
+        let rounds = vec![round(1, 20), round(2, 12)];
+        let parts = VerdictParts { decided_by: Scorer::Program, program: None, checklist: None, rounds };
+        let settlement = Settlement::Unverified {
+            reason: "a stub".to_owned(),
+            ended_by: EndedBy::Steps,
+            fault: None,
+            parts: Some(Box::new(parts)),
+        };
+        // Its records after the first, the openings of two rounds among them.
+        let recorded = v1::EpisodeRow { steps: 34, ..row(0, Some(settlement)) };
+        assert_eq!(steps_of(&recorded), 32);
+        assert_eq!(steps_of(&v1::EpisodeRow { steps: 34, ..row(0, None) }), 34);
     }
 
     #[test]

@@ -5,19 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::{Running, wait_for};
 use longhaul_tests::leftovers;
-use longhaul_tests::place::Place;
+use longhaul_tests::place::{Place, SHORT_LEASES};
 use nix::sys::signal::Signal;
-
-/// Leases that run out soon, so that a test waits seconds and not minutes.
-const SETTINGS: &str = "\
-[coordinator]
-lease_ttl = \"10s\"
-lease_skew = \"1s\"
-heartbeat = \"2s\"
-
-[run]
-backoff = \"1s\"
-";
 
 /// The steps that a live attempt of the store has, if one is acting.
 fn acting(place: &Place) -> Result<Option<u64>> {
@@ -45,7 +34,7 @@ fn wait_for_steps(place: &Place, running: &mut Running, steps: u64) -> Result<u6
 #[test]
 fn a_worker_that_is_killed_costs_an_attempt_and_leaves_nothing() -> Result<()> {
     let place = Place::new("worker-killed")?;
-    let settings = place.settings(SETTINGS)?;
+    let settings = place.settings(SHORT_LEASES)?;
     let serving = place.serve(&["--settings", &settings])?;
     let access = place.access().display().to_string();
     let scratch = place.scratch().display().to_string();

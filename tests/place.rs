@@ -18,6 +18,17 @@ const WHOLE: &str = "longhaul";
 /// The node's program.
 const NODE: &str = "longhaul-node";
 
+/// Settings of leases that run out soon, so that a test that kills workers waits seconds and not minutes.
+pub const SHORT_LEASES: &str = "\
+[coordinator]
+lease_ttl = \"10s\"
+lease_skew = \"1s\"
+heartbeat = \"2s\"
+
+[run]
+backoff = \"1s\"
+";
+
 /// One test's folder: a store, a scratch and copies of the examples, none of it shared with
 /// another test. The layers are shared: they are keyed by their content.
 #[derive(Debug)]

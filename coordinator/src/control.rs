@@ -28,7 +28,7 @@ use tonic::{Request, Response, Status};
 use crate::auth::person;
 use crate::blobs::blocking;
 use crate::message::{Ask, Message};
-use crate::{project, revive, view};
+use crate::{message, project, revive, view};
 
 /// How many rows of an answer may wait for a client that reads slowly.
 const ROWS_AHEAD: usize = 64;
@@ -69,10 +69,7 @@ type Reading<'a, T> = Box<dyn Iterator<Item = Result<T, view::ViewError>> + 'a>;
 
 impl Control {
     async fn ask<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Ask) -> Result<T, Status> {
-        let stopping = || Status::unavailable("the coordinator stops");
-        let (reply, answer) = oneshot::channel();
-        self.mailbox.send(Message::Ask(ask(reply))).await.map_err(|_| stopping())?;
-        answer.await.map_err(|_| stopping())
+        message::ask(&self.mailbox, ask).await
     }
 
     /// The budgets of a run: as the engine has them, or else the store.

@@ -25,6 +25,17 @@ use crate::replicas::Known;
 use crate::revive::Back;
 use crate::trajectory::Holder;
 
+/// Asks the actor, and waits for what it answers.
+pub(crate) async fn ask<T>(
+    mailbox: &mpsc::Sender<Message>,
+    ask: impl FnOnce(oneshot::Sender<T>) -> Ask,
+) -> Result<T, Status> {
+    let stopping = || Status::unavailable("the coordinator stops");
+    let (reply, answer) = oneshot::channel();
+    mailbox.send(Message::Ask(ask(reply))).await.map_err(|_| stopping())?;
+    answer.await.map_err(|_| stopping())
+}
+
 /// The way to one worker. Bounded: a worker that does not read is cut off, and never
 /// makes the actor wait.
 pub(crate) type Outgoing = mpsc::Sender<Result<v1::ToWorker, Status>>;

@@ -11,7 +11,7 @@ use longhaul_core::time::{Millis, Timestamp};
 use longhaul_engine::state::{self, State};
 use longhaul_engine::{Engine, Event, ScopeView};
 use longhaul_store::{
-    AttemptFinish, AttemptRecord, Cancellation, Change, Earlier, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
+    AttemptFinish, AttemptRecord, Cancellation, Change, EpisodeRecord, EpisodeState, LayerRecord, LayerState,
     RunRecord, ScopeRecord,
 };
 
@@ -273,16 +273,6 @@ pub(crate) fn episode_record(state: &State, id: EpisodeId) -> Option<EpisodeReco
         plan: entry.plan,
         attempts: episode.attempts(),
         state,
-        earlier: episode.earlier.iter().map(earlier).collect(),
+        earlier: episode.earlier.clone(),
     })
-}
-
-fn earlier(earlier: &state::Earlier) -> Earlier {
-    Earlier {
-        settlement: earlier.settlement.clone(),
-        settled_at: earlier.settled_at,
-        attempts: earlier.attempts,
-        reopened_at: earlier.reopened_at,
-        by: earlier.by.clone(),
-    }
 }

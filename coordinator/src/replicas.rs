@@ -135,13 +135,8 @@ fn read_once(file: &str, keyed: bool) -> Result<String, ReplicasError> {
     if !found.is_file() {
         return Err(ReplicasError::NoFile { file: file.to_owned() });
     }
-    let writable = |whom, change| Err(ReplicasError::Writable { file: file.to_owned(), whom, change });
-    if found.mode() & OTHERS_WRITE != 0 {
-        return writable("everybody", "o-w");
-    }
-    if keyed && found.mode() & GROUP_WRITES != 0 {
-        return writable("its group", "g-w");
-    }
+    let matters = if keyed { OTHERS_WRITE | GROUP_WRITES } else { OTHERS_WRITE };
+    check_writers(file, found.mode() & matters)?;
     if keyed && !own.contains(&found.uid()) {
         return Err(ReplicasError::Foreign { file: file.to_owned(), owner: found.uid() });
     }
@@ -151,6 +146,15 @@ fn read_once(file: &str, keyed: bool) -> Result<String, ReplicasError> {
         return Err(ReplicasError::TooLarge { file: file.to_owned() });
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whether nobody but its owner may write what has these bits of a mode.
+fn check_writers(path: &str, mode: u32) -> Result<(), ReplicasError> {
+    let writers = [(OTHERS_WRITE, "everybody", "o-w"), (GROUP_WRITES, "its group", "g-w")];
+    match writers.into_iter().find(|(bit, ..)| mode & bit != 0) {
+        Some((_, whom, change)) => Err(ReplicasError::Writable { file: path.to_owned(), whom, change }),
+        None => Ok(()),
+    }
 }
 
 /// Whether nobody but these could put another file in the place of one: what says where a key is sent would be
@@ -164,12 +168,8 @@ fn check_folders(file: &str, own: [u32; 2]) -> Result<(), ReplicasError> {
         if let Some(owner) = [found.uid(), named.uid()].into_iter().find(|owner| !own.contains(owner)) {
             return Err(ReplicasError::ForeignFolder { folder: shown, owner });
         }
-        if found.mode() & STICKY != 0 {
-            continue;
-        }
-        let writers = [(OTHERS_WRITE, "everybody", "o-w"), (GROUP_WRITES, "its group", "g-w")];
-        if let Some((_, whom, change)) = writers.into_iter().find(|(bit, ..)| found.mode() & bit != 0) {
-            return Err(ReplicasError::Writable { file: shown, whom, change });
+        if found.mode() & STICKY == 0 {
+            check_writers(&shown, found.mode())?;
         }
     }
     Ok(())
@@ -245,9 +245,11 @@ impl Files {
     pub(crate) async fn watch(self, mailbox: mpsc::Sender<Message>, stop: CancellationToken) {
         let mut known = BTreeMap::new();
         loop {
+            let needed = self.needed();
+            let none = needed.is_empty();
             let changed = tokio::select! {
                 () = stop.cancelled() => return,
-                changed = look_again(&mut known, self.needed()) => changed,
+                changed = look_again(&mut known, needed) => changed,
             };
             if changed && mailbox.send(Message::Replicas(known.clone())).await.is_err() {
                 return;
@@ -255,7 +257,8 @@ impl Files {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.0.more.notified() => {}
-                () = tokio::time::sleep(LOOK) => {}
+                // Where no run names a file, there is nothing to look at until one does.
+                () = tokio::time::sleep(LOOK), if !none => {}
             }
         }
     }

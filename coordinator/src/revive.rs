@@ -4,7 +4,7 @@
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::{EpisodeId, RunId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass};
-use longhaul_engine::state::{Earlier, Episode, EpisodeState, PastAttempt, PastEnd, Revived};
+use longhaul_engine::state::{Episode, EpisodeState, PastAttempt, PastEnd, Revived};
 use longhaul_store::{AttemptFinish, AttemptRecord, ReadError, Reader};
 
 /// Why a run cannot be read back.
@@ -37,17 +37,10 @@ pub(crate) fn read(reader: &Reader, id: RunId) -> Result<Option<Back>, ReviveErr
     let mut episodes = Vec::new();
     for record in reader.episodes(id)? {
         let longhaul_store::EpisodeState::Settled { settlement, at, .. } = record.state else { return Ok(None) };
-        let earlier = record.earlier.into_iter().map(|earlier| Earlier {
-            settlement: earlier.settlement,
-            settled_at: earlier.settled_at,
-            attempts: earlier.attempts,
-            reopened_at: earlier.reopened_at,
-            by: earlier.by,
-        });
         episodes.push(Episode {
             state: EpisodeState::Settled { at, settlement },
             past: past(reader, record.id)?,
-            earlier: earlier.collect(),
+            earlier: record.earlier,
         });
     }
     let gateway = match plan.gateway {

@@ -271,7 +271,7 @@ impl Coordinator {
             blobs: Blobs { store: Arc::clone(&store) },
             layers,
             relays: Relays::new(routes, stop.clone(), tasks.clone()),
-            trajectories: Trajectories { mailbox: mailbox.clone(), store: Arc::clone(&store) },
+            trajectories: Trajectories { mailbox: mailbox.clone(), store: Arc::clone(&store), tasks: tasks.clone() },
             control: Control {
                 mailbox: mailbox.clone(),
                 store: Arc::clone(&store),

@@ -429,7 +429,7 @@ fn layer_kind(name: &str) -> Result<LayerKind, ConvertError> {
         .ok_or_else(|| ConvertError::Invalid { field: "kind", reason: format!("`{name}` is no kind of layer") })
 }
 
-fn lease(wire: Option<&v1::AttemptRef>) -> Result<LeaseRef, ConvertError> {
+pub(crate) fn lease(wire: Option<&v1::AttemptRef>) -> Result<LeaseRef, ConvertError> {
     let lease = convert::lease(wire)?;
     Ok(LeaseRef { attempt: lease.attempt, epoch: lease.epoch })
 }

@@ -9,17 +9,19 @@ use std::sync::Arc;
 use longhaul_core::call::{CallRecord, Purpose};
 use longhaul_core::ids::AttemptId;
 use longhaul_core::text::chain;
-use longhaul_engine::{AllocationId, LeaseRef};
+use longhaul_engine::AllocationId;
+use longhaul_proto::v1;
 use longhaul_proto::v1::trajectory_piece::Piece;
 use longhaul_proto::v1::trajectory_service_server::TrajectoryService;
-use longhaul_proto::{convert, v1};
 use longhaul_store::{Link, ReadError, Store, StoredCall};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::auth::Caller;
-use crate::message::{Ask, Message};
+use crate::message::{self, Ask, Message};
+use crate::session;
 
 /// Pieces that are read ahead of a receiver.
 const PIECES_AHEAD: usize = 16;
@@ -29,6 +31,8 @@ const PIECES_AHEAD: usize = 16;
 pub(crate) struct Trajectories {
     pub(crate) mailbox: mpsc::Sender<Message>,
     pub(crate) store: Arc<Store>,
+    /// Who reads the store: it is free for the next coordinator once they have ended.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// Who holds a lease.
@@ -44,15 +48,10 @@ impl TrajectoryService for Trajectories {
 
     async fn get(&self, request: Request<v1::TrajectoryRequest>) -> Result<Response<Self::GetStream>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
-        let named = convert::lease(request.into_inner().attempt.as_ref())
+        let lease = session::lease(request.into_inner().attempt.as_ref())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let lease = LeaseRef { attempt: named.attempt, epoch: named.epoch };
-        let stopping = || Status::unavailable("the coordinator stops");
-        let (reply, answer) = oneshot::channel();
-        self.mailbox.send(Message::Ask(Ask::Holder { lease, reply })).await.map_err(|_| stopping())?;
-        let holder = answer
-            .await
-            .map_err(|_| stopping())?
+        let holder = message::ask(&self.mailbox, |reply| Ask::Holder { lease, reply })
+            .await?
             .ok_or_else(|| Status::failed_precondition(format!("the lease of {lease} is over")))?;
         match caller {
             Some(Caller::Person) => {}
@@ -63,15 +62,15 @@ impl TrajectoryService for Trajectories {
         }
         let (pieces, receiver) = mpsc::channel(PIECES_AHEAD);
         let store = Arc::clone(&self.store);
-        tokio::task::spawn_blocking(move || {
+        self.tasks.spawn_blocking(move || {
             let send =
                 |piece| pieces.blocking_send(Ok(v1::TrajectoryPiece { piece: Some(piece) })).map_err(|_| Stop::Gone);
             match read(&store, lease.attempt, send) {
                 Ok(()) | Err(Stop::Gone) => {}
                 Err(Stop::Failed(reason)) => {
                     tracing::error!(attempt = %lease.attempt, reason, "a trajectory cannot be read");
-                    // Whoever has gone away needs no answer.
-                    // Said so that the worker does not ask for the same again.
+                    // Said so that the worker does not ask for the same again; whoever has gone away needs
+                    // no answer.
                     drop(pieces.blocking_send(Err(Status::data_loss(reason))));
                 }
             }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::judge::VerdictParts;
+use crate::time::Timestamp;
 
 /// What ended the agent's part of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -244,6 +245,21 @@ impl Settlement {
     }
 }
 
+/// A settlement that a person took back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Earlier {
+    /// How the episode was settled.
+    pub settlement: Settlement,
+    /// When.
+    pub settled_at: Timestamp,
+    /// How many attempts it had had by then: they use up nothing of what it may have since.
+    pub attempts: u32,
+    /// When it was taken back.
+    pub reopened_at: Timestamp,
+    /// Who did.
+    pub by: String,
+}
+
 /// A word that names no kind of settlement.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no way in which an episode is settled")]
@@ -253,8 +269,7 @@ impl FromStr for SettlementKind {
     type Err = ParseKindError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Self::Passed, Self::Failed, Self::Unverified, Self::Cancelled, Self::Faulted, Self::NotStarted]
-            .into_iter();
+        let all = [Self::Passed, Self::Failed, Self::Unverified, Self::Cancelled, Self::Faulted, Self::NotStarted];
         let named = |kind: &Self| kind.name() == text || kind.name().replace(' ', "-") == text;
         all.into_iter().find(named).ok_or_else(|| ParseKindError(text.chars().take(80).collect()))
     }

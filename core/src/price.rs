@@ -333,15 +333,9 @@ impl ModelPrice {
         ]))
     }
 
-    /// The most that a call of the usual service can cost that has at most `input` tokens of input, at
-    /// most `output` of output over all its choices, and is given up after `limit`.
-    #[must_use]
-    pub fn bound(&self, input: u64, output: u64, limit: Millis) -> Money {
-        self.bound_as(None, input, output, limit)
-    }
-
-    /// The most that it can cost if it asks for a tier of service: a vendor that has no room there may
-    /// serve it as usual.
+    /// The most that a call can cost that has at most `input` tokens of input, at most `output` of output
+    /// over all its choices, and is given up after `limit`. One that asks for a tier of service may be
+    /// served as usual, where its vendor has no room there.
     #[must_use]
     pub fn bound_as(&self, service: Option<Service>, input: u64, output: u64, limit: Millis) -> Money {
         if let Rate::Time { hour } = &self.rate {
@@ -350,8 +344,7 @@ impl ModelPrice {
         let input = input.min(self.context);
         // A later tier may be cheaper by mistake of the table: the dearest that can be reached.
         let usual = self.tiers(None).unwrap_or_default();
-        let asked = service.map_or(Some(usual), |_| self.tiers(service));
-        asked.map_or(Money::MAX, |asked| {
+        self.tiers(service).map_or(Money::MAX, |asked| {
             let reached = usual.iter().chain(asked).filter(|tier| tier.above == 0 || input > tier.above);
             let cost = |tier: &Tier| per_million(&[(input, tier.dearest_input()), (output, tier.output)]);
             reached.map(cost).max().unwrap_or(Money::MAX)
@@ -482,7 +475,7 @@ mod tests {
         let price = ModelPrice { rate: Rate::Time { hour: dollars("3.60") }, ..price(Vec::new()) };
         price.check().unwrap();
         assert_eq!(price.cost(&Usage::default(), Millis(1000)), dollars("0.001"));
-        assert_eq!(price.bound(1, 1, Millis(600_000)), dollars("0.6"));
+        assert_eq!(price.bound_as(None, 1, 1, Millis(600_000)), dollars("0.6"));
     }
 
     #[test]
@@ -525,7 +518,7 @@ mod tests {
         ) {
             let price = ModelPrice { context: 1_000_000, ..price(vec![tier(0, "3", "15"), tier(200_000, "6", "22.5")]) };
             let usage = Usage { input: parts[0], cache_write: parts[1], cache_write_long: parts[2], cache_read: parts[3], output };
-            let bound = price.bound(usage.context() + slack, output + slack, Millis(0));
+            let bound = price.bound_as(None, usage.context() + slack, output + slack, Millis(0));
             prop_assert!(price.cost(&usage, Millis(0)) <= bound);
         }
 
@@ -535,7 +528,7 @@ mod tests {
             let price = ModelPrice { context: 1_000_000, ..price(vec![tier(0, "3", "15"), tier(200_000, "6", "22.5")]) };
             let money = Money::from_nanos(nanos);
             if let Some(output) = price.output_within(money, input) {
-                prop_assert!(price.bound(input, output, Millis(0)) <= money);
+                prop_assert!(price.bound_as(None, input, output, Millis(0)) <= money);
             }
         }
     }

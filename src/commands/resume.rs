@@ -8,7 +8,6 @@ use longhaul_proto::{convert, v1};
 
 use crate::cli::{ResumeArgs, SourceArgs};
 use crate::client::{Source, access_of};
-use crate::commands::run::secrets::{self, MissingKey};
 use crate::commands::run::{self, Again, Hosting, Order, Reporting};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -34,17 +33,12 @@ pub async fn resume(mut args: ResumeArgs, settings: &Settings, file: Option<&Pat
         return run::settled(Some(&summary), args.fail_on_fault);
     }
     let again = Again::read(&source, id, kinds).await?;
-    match (again.missing_keys.first(), &source) {
-        (Some(MissingKey { endpoint, variable }), Source::Stored(_)) => {
-            return Err(CliError::NoKey { endpoint: endpoint.clone(), variable: variable.clone() });
-        }
-        _ => secrets::warn(&again.missing_keys, " here: the coordinator has to have it"),
-    }
     if matches!(source, Source::Live(_)) && args.venue.coordinator.is_none() {
         // A coordinator has the store: it goes on with it there.
         args.venue.coordinator = Some(access_of(&places::store(args.venue.store.as_deref(), settings)?));
     }
     drop(source);
+    run::keys_are_there(&again.missing_keys, &args.venue)?;
     let reporting = Reporting::Verdicts(args.format);
     let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
     let summary = Box::pin(run::host(Order::Again(again), &hosting)).await?;

@@ -31,7 +31,7 @@ use crate::signals::Signals;
 const REPLAY_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Where a node's devices are.
-pub(crate) const DEVICES: &str = "/dev";
+const DEVICES: &str = "/dev";
 
 /// Works until a signal, or does what the subcommand says.
 ///
@@ -164,7 +164,7 @@ fn hear(trigger: ShutdownTrigger, tethered: bool) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// How a worker works on a machine, over an image.
+/// How a worker works on a machine, over an image; without graphics processors, as layers are built.
 ///
 /// # Errors
 ///
@@ -189,7 +189,7 @@ pub fn config(
         bases: machine.bases.of_envs.iter().map(|(env, base)| (env.clone(), with_shipped(base))).collect(),
         helper_program: PathBuf::from(THIS_PROGRAM),
         limits: limits(settings, slots, machine.allocation.as_ref()),
-        gpus: gpus(settings.worker.gpus)?,
+        gpus: None,
         certificates: machine.bases.certificate_files.clone(),
         hook_env: hook_env(settings),
         slurm_job_id: machine.allocation.as_ref().map(|allocation| allocation.job_id.clone()),
@@ -201,16 +201,17 @@ pub fn config(
     })
 }
 
-/// So many of the graphics processors that there are for this process; fewer, if there are not as many.
+/// The graphics processors that there are for this process.
+pub(crate) fn present_gpus() -> std::io::Result<Option<Gpus>> {
+    Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok())
+}
+
+/// So many of them; fewer, if there are not as many.
 fn gpus(asked: u32) -> Result<Option<Gpus>, NodeError> {
     if asked == 0 {
         return Ok(None);
     }
-    let found = Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok()).map_err(|source| NodeError::File {
-        path: DEVICES.into(),
-        doing: "examined",
-        source,
-    })?;
+    let found = present_gpus().map_err(|source| NodeError::File { path: DEVICES.into(), doing: "examined", source })?;
     let gpus = found.and_then(|found| found.first(usize::try_from(asked).unwrap_or(usize::MAX)));
     let offered = gpus.as_ref().map_or(0, |gpus| gpus.ids().len());
     if u32::try_from(offered) != Ok(asked) {

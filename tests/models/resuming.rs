@@ -5,24 +5,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::{Running, wait_for};
 use longhaul_tests::leftovers;
-use longhaul_tests::place::Place;
+use longhaul_tests::place::{Place, SHORT_LEASES};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::forms::{Do, FLIP, Form, Model, says};
 use crate::vendor::{KEY, KEY_NAME, Vendor, calls_of, endpoint, expect_ends, said, settings, settled};
-
-/// Leases that run out soon, so that a test waits seconds and not minutes.
-const SETTINGS: &str = "\
-[coordinator]
-lease_ttl = \"10s\"
-lease_skew = \"1s\"
-heartbeat = \"2s\"
-
-[run]
-backoff = \"1s\"
-resume = \"auto\"
-";
 
 /// Keeps notes of what it has seen, and asks its model with them: what it asks depends on all that was before.
 const NOTES: &str = r#"
@@ -57,7 +45,7 @@ struct Scene {
 impl Scene {
     fn new(test: &str, endpoints: &[String]) -> Result<Self> {
         let place = Place::new(test)?;
-        let more = [endpoints, &[SETTINGS.to_owned()]].concat();
+        let more = [endpoints, &[SHORT_LEASES.to_owned()]].concat();
         let settings = settings(&place, &more)?;
         let serving = place.serve(&["--settings", &settings])?;
         Ok(Self { place, settings, serving })

@@ -295,9 +295,10 @@ impl Engine {
             self.state.full_disks.insert(hostname.clone(), at);
         }
         let resumes = lease.resumes;
-        let keeps = self.state.keeps_steps(attempt.episode);
+        let run = self.state.runs.get(&attempt.episode.run);
+        let gained =
+            run.zip(self.state.episode(attempt.episode)).is_some_and(|(run, episode)| run.gains(episode, steps));
         if let Some(episode) = self.episode_mut(attempt.episode) {
-            let gained = keeps && steps > 0 && episode.past.iter().all(|past| past.steps < steps);
             episode.past.push(PastAttempt {
                 epoch,
                 worker,

@@ -11,7 +11,7 @@ use longhaul_core::agent::AgentSpec;
 use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
-use longhaul_core::outcome::{AttemptEnd, EndedBy, Fault, FaultClass, Settlement};
+use longhaul_core::outcome::{AttemptEnd, Earlier, EndedBy, Fault, FaultClass, Settlement};
 use longhaul_core::plan::{EnvEntry, EpisodeEntry, LayerKind, RunPlan};
 use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::{Millis, Timestamp};
@@ -238,21 +238,6 @@ pub struct Episode {
     /// How it was settled before a person wanted it to be done again, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Earlier>,
-}
-
-/// A settlement that a person took back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Earlier {
-    /// How the episode was settled.
-    pub settlement: Settlement,
-    /// When.
-    pub settled_at: Timestamp,
-    /// How many attempts it had had by then: they use up nothing of what it may have since.
-    pub attempts: u32,
-    /// When it was taken back.
-    pub reopened_at: Timestamp,
-    /// Who did.
-    pub by: String,
 }
 
 /// A run that the engine had forgotten, as the store knows it.
@@ -499,6 +484,13 @@ impl Run {
         self.agent(entry.agent).map(AgentSpec::endpoints).unwrap_or_default()
     }
 
+    /// Whether the next attempt of an episode is spared some of what an attempt did whose trajectory
+    /// has so many steps: it goes on from there, and none before got as far.
+    pub(crate) fn gains(&self, episode: &Episode, steps: u32) -> bool {
+        let keeps = self.plan.retry.resume != ResumePolicy::Restart;
+        keeps && steps > 0 && episode.past.iter().all(|past| past.steps < steps)
+    }
+
     /// Its episodes by state.
     #[must_use]
     pub fn counts(&self) -> Counts {
@@ -628,12 +620,6 @@ impl State {
     #[must_use]
     pub fn episode(&self, id: EpisodeId) -> Option<&Episode> {
         Some(self.runs.get(&id.run)?.episode(id.index)?.0)
-    }
-
-    /// Whether an attempt that is cut off is of use to the next one.
-    #[must_use]
-    pub fn keeps_steps(&self, id: EpisodeId) -> bool {
-        self.runs.get(&id.run).is_some_and(|run| run.plan.retry.resume != ResumePolicy::Restart)
     }
 
     /// A purse of an attempt, if it asked for money.

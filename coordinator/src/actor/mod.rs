@@ -291,9 +291,7 @@ impl Actor {
             for run in std::mem::take(&mut self.settled_runs) {
                 self.internal(Command::ForgetRun { run })?;
             }
-            let runs = &self.engine.state().runs;
-            self.routes.forget(|run| runs.contains_key(&run));
-            self.files.forget(|run| runs.contains_key(&run));
+            self.forget_endpoints();
             self.commit().await?;
             self.followed.retain(|_, followed| followed.version.receiver_count() > 0);
         }
@@ -498,9 +496,7 @@ impl Actor {
                 }
                 let outcome = self.command(Command::SubmitRun { run, plan: *plan, digest, terms })?;
                 if outcome.is_err() {
-                    let runs = &self.engine.state().runs;
-                    self.routes.forget(|run| runs.contains_key(&run));
-                    self.files.forget(|run| runs.contains_key(&run));
+                    self.forget_endpoints();
                 }
                 self.answer(reply, outcome.map(|()| existed));
             }
@@ -512,9 +508,7 @@ impl Actor {
                     self.learn_endpoints(run, &gateway);
                 }
                 let outcome = self.command(Command::ResumeRun { run, by, kinds, revived })?;
-                let runs = &self.engine.state().runs;
-                self.routes.forget(|run| runs.contains_key(&run));
-                self.files.forget(|run| runs.contains_key(&run));
+                self.forget_endpoints();
                 let after = open(&self.engine);
                 self.answer(reply, outcome.map(|()| (after.saturating_sub(before), after)));
             }

@@ -156,6 +156,13 @@ impl Actor {
         self.tell_shares();
     }
 
+    /// Runs that are over call nothing any more.
+    pub(super) fn forget_endpoints(&self) {
+        let runs = &self.engine.state().runs;
+        self.routes.forget(|run| runs.contains_key(&run));
+        self.files.forget(|run| runs.contains_key(&run));
+    }
+
     /// A worker is there, and says by which shares it acts.
     pub(super) fn share_heartbeat(&mut self, worker: WorkerId, session: u64, number: u64) {
         if self.sessions.get(&worker).is_some_and(|open| open.number == session) {

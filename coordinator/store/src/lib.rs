@@ -48,9 +48,8 @@ pub use open::{OpenOptions, SpaceFloor, Warning, backup};
 pub use place::free_bytes;
 pub use reader::Reader;
 pub use records::{
-    AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, Earlier, EpisodeRecord, EpisodeState,
-    JournalEntry, LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall,
-    StoredStep,
+    AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, EpisodeRecord, EpisodeState, JournalEntry,
+    LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall, StoredStep,
 };
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;

@@ -27,6 +27,7 @@ use crate::lock::SharedLock;
 use crate::open::{self, OpenOptions};
 use crate::reader::{Reader, damaged, decode};
 use crate::records::{CallProgress, EpisodeRecord, EpisodeState, RunRecord};
+use crate::rocks::Row;
 use crate::store::{Blob, Store};
 
 /// So many bytes of blobs or of rows are written at once.
@@ -301,6 +302,16 @@ fn is_there(plan: &Planned<'_>, target: &Store, into: &Path) -> Result<bool, Mer
     }
 }
 
+/// The kinds of all rows of a run.
+fn all_kinds() -> impl Iterator<Item = (Family, Kind)> {
+    std::iter::once((Family::Runs, Kind::Run)).chain(KINDS)
+}
+
+/// The rows of a run of one kind, in order.
+fn rows(reader: &Reader, family: Family, kind: Kind, run: RunId) -> impl Iterator<Item = Result<Row, ReadError>> + '_ {
+    reader.rocks.rows(family, keys::run(kind, run))
+}
+
 /// That another store has the same run, row for row.
 fn same(origin: &Origin, other: &Reader, other_path: &Path, run: RunId) -> Result<(), MergeError> {
     let difference = |key: &[u8]| {
@@ -313,11 +324,9 @@ fn same(origin: &Origin, other: &Reader, other_path: &Path, run: RunId) -> Resul
             difference: damaged(family, key, "they differ".to_owned()).to_string(),
         }
     };
-    let kinds = std::iter::once((Family::Runs, Kind::Run)).chain(KINDS);
-    for (family, kind) in kinds {
-        let prefix = keys::run(kind, run);
-        let mut ours = origin.reader.rocks.scan(family, prefix.clone(), &prefix);
-        let mut theirs = other.rocks.scan(family, prefix.clone(), &prefix);
+    for (family, kind) in all_kinds() {
+        let mut ours = rows(&origin.reader, family, kind, run);
+        let mut theirs = rows(other, family, kind, run);
         loop {
             let one = ours.next().transpose().map_err(unreadable(&origin.path))?;
             let two = theirs.next().transpose().map_err(unreadable(other_path))?;
@@ -334,9 +343,8 @@ fn same(origin: &Origin, other: &Reader, other_path: &Path, run: RunId) -> Resul
 /// A digest of a run's rows.
 fn content(reader: &Reader, run: RunId) -> Result<Digest, ReadError> {
     let mut digest = DigestBuilder::new("longhaul-run-1");
-    for (family, kind) in std::iter::once((Family::Runs, Kind::Run)).chain(KINDS) {
-        let prefix = keys::run(kind, run);
-        for row in reader.rocks.scan(family, prefix.clone(), &prefix) {
+    for (family, kind) in all_kinds() {
+        for row in rows(reader, family, kind, run) {
             let (key, value) = row?;
             digest = digest.field("key", key).field("value", value);
         }
@@ -347,12 +355,10 @@ fn content(reader: &Reader, run: RunId) -> Result<Digest, ReadError> {
 /// What a run comes to.
 fn tally(reader: &Reader, run: RunId) -> Result<Tally, ReadError> {
     let count = |family, kind| -> Result<u64, ReadError> {
-        let prefix = keys::run(kind, run);
-        reader.rocks.scan(family, prefix.clone(), &prefix).try_fold(0, |count, row| row.map(|_| count + 1))
+        rows(reader, family, kind, run).try_fold(0, |count, row| row.map(|_| count + 1))
     };
-    let prefix = keys::run(Kind::CallProgress, run);
     let mut settled = Money::ZERO;
-    for row in reader.rocks.scan(Family::Ledger, prefix.clone(), &prefix) {
+    for row in rows(reader, Family::Ledger, Kind::CallProgress, run) {
         let (key, value) = row?;
         let progress: CallProgress = decode(Family::Ledger, &key, &value)?;
         settled = settled.saturating_add(progress.totals.settled);
@@ -387,18 +393,17 @@ impl Copying<'_> {
         let mark = Arrival { from, at, content, whole: false };
         self.write(vec![self.mark(&mark)?])?;
         for (family, kind) in KINDS {
-            let prefix = keys::run(kind, run);
-            let (mut rows, mut bytes) = (Vec::new(), 0);
-            for row in reader.rocks.scan(family, prefix.clone(), &prefix) {
+            let (mut batch, mut bytes) = (Vec::new(), 0);
+            for row in rows(reader, family, kind, run) {
                 let (key, value) = row.map_err(self.unreadable())?;
                 bytes += value.len();
-                rows.push((family, key.into_vec(), value.into_vec()));
-                if bytes >= BATCH_BYTES || rows.len() >= BATCH_ROWS {
-                    self.rows(std::mem::take(&mut rows))?;
+                batch.push((family, key.into_vec(), value.into_vec()));
+                if bytes >= BATCH_BYTES || batch.len() >= BATCH_ROWS {
+                    self.rows(std::mem::take(&mut batch))?;
                     bytes = 0;
                 }
             }
-            self.rows(rows)?;
+            self.rows(batch)?;
         }
         let key = keys::run(Kind::Run, run);
         let value = reader.rocks.get(Family::Runs, &key).map_err(self.unreadable())?.unwrap_or_default();

@@ -183,10 +183,8 @@ impl Reader {
     ///
     /// The store cannot be read.
     pub fn episode_ids(&self, run: RunId) -> Result<Vec<EpisodeId>, ReadError> {
-        let prefix = keys::run(Kind::Episode, run);
-        let from = prefix.clone();
         self.rocks
-            .scan(Family::Episodes, prefix, &from)
+            .rows(Family::Episodes, keys::run(Kind::Episode, run))
             .map(|row| {
                 let (key, _) = row?;
                 keys::read_episode(Kind::Episode, &key)
@@ -219,10 +217,8 @@ impl Reader {
     ///
     /// The store cannot be read.
     pub fn logs(&self, id: AttemptId) -> Result<BTreeMap<String, Digest>, ReadError> {
-        let prefix = keys::attempt(Kind::Log, id);
-        let from = prefix.clone();
         self.rocks
-            .scan(Family::Attempts, prefix, &from)
+            .rows(Family::Attempts, keys::attempt(Kind::Log, id))
             .map(|row| {
                 let (key, value) = row?;
                 let (_, name) = keys::read_log(&key)
@@ -358,8 +354,7 @@ impl Reader {
         family: Family,
         prefix: Vec<u8>,
     ) -> impl Iterator<Item = Result<T, ReadError>> + '_ {
-        let from = prefix.clone();
-        self.rocks.scan(family, prefix, &from).map(move |row| {
+        self.rocks.rows(family, prefix).map(move |row| {
             let (key, value) = row?;
             decode(family, &key, &value)
         })

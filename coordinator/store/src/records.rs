@@ -5,7 +5,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId, TaskName, WorkerId};
 use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
-use longhaul_core::outcome::{AttemptEnd, Fault, Settlement};
+use longhaul_core::outcome::{AttemptEnd, Earlier, Fault, Settlement};
 use longhaul_core::plan::LayerKind;
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::{Millis, Timestamp};
@@ -94,21 +94,6 @@ pub struct EpisodeRecord {
     /// How it was settled before a person wanted it to be done again, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<Earlier>,
-}
-
-/// A settlement that a person took back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Earlier {
-    /// How the episode was settled.
-    pub settlement: Settlement,
-    /// When.
-    pub settled_at: Timestamp,
-    /// How many attempts it had had by then.
-    pub attempts: u32,
-    /// When it was taken back.
-    pub reopened_at: Timestamp,
-    /// Who did.
-    pub by: String,
 }
 
 /// Where an episode is.

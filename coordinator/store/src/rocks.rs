@@ -120,6 +120,12 @@ impl Rocks {
             .take_while(move |row| row.as_ref().map_or(true, |(key, _)| key.starts_with(&prefix)))
     }
 
+    /// All rows whose keys start with `prefix`, in order.
+    pub(crate) fn rows(&self, family: Family, prefix: Vec<u8>) -> impl Iterator<Item = Result<Row, ReadError>> + '_ {
+        let from = prefix.clone();
+        self.scan(family, prefix, &from)
+    }
+
     /// The last row whose key is at most `until` and starts with `prefix`.
     pub(crate) fn last(&self, family: Family, prefix: &[u8], until: &[u8]) -> Result<Option<Row>, ReadError> {
         self.0

@@ -121,7 +121,7 @@ impl Check<'_> {
     fn family(&mut self, family: Family, check: impl Fn(&mut Self, Family, Row<'_>) -> Result<(), String>) {
         let mut count = 0;
         let reader = self.reader;
-        for row in reader.rocks.scan(family, Vec::new(), &[]) {
+        for row in reader.rocks.rows(family, Vec::new()) {
             match row {
                 Ok((key, value)) => {
                     count += 1;

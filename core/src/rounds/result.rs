@@ -102,14 +102,15 @@ pub fn results(plan: &RoundsPlan, played: &[Played], judged: &BTreeMap<u32, Judg
             let own = played.get(index).unwrap_or(&never);
             let judgement = judged.get(&number);
             let assertion = |assertion: &Assertion| {
-                let Held { held, why } = match &own.broke {
-                    Some(_) => Held { held: false, why: "the round broke".to_owned() },
-                    None => match asserted(&assertion.check, &assertion.id, own, played, judgement) {
-                        Some(held) => held,
-                        None => return unanswered(assertion),
+                let Assertion { id, aspect, says, check: how } = assertion;
+                let (held, why) = match &own.broke {
+                    Some(_) => (Some(false), "the round broke".to_owned()),
+                    None => match asserted(how, id, own, played, judgement) {
+                        Some(Held { held, why }) => (Some(held), why),
+                        None => (None, "the judge did not say".to_owned()),
                     },
                 };
-                result(assertion, Some(held), why)
+                AssertionResult { id: id.clone(), aspect: *aspect, says: says.clone(), held, why }
             };
             RoundResult {
                 number,
@@ -156,15 +157,6 @@ fn asserted(how: &Check, id: &str, own: &Played, played: &[Played], judgement: O
             Some(Held { held: mark == Mark::Pass, why: format!("the judge says {}{evidence}", mark.name()) })
         }
     }
-}
-
-fn unanswered(assertion: &Assertion) -> AssertionResult {
-    result(assertion, None, "the judge did not say".to_owned())
-}
-
-fn result(assertion: &Assertion, held: Option<bool>, why: String) -> AssertionResult {
-    let Assertion { id, aspect, says, .. } = assertion;
-    AssertionResult { id: id.clone(), aspect: *aspect, says: says.clone(), held, why }
 }
 
 /// What a judge is asked of a round: an item for each of its questions. None if it has none.

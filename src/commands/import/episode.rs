@@ -10,7 +10,7 @@ use longhaul_core::imported::Form;
 use longhaul_core::outcome::EndedBy;
 use serde_json::Value;
 
-use super::files::{Place, actions, run_number, text};
+use super::files::{Place, actions, id, run_number, text};
 use super::scored::{self, Outcome};
 use super::{Found, FoundStep};
 
@@ -81,7 +81,6 @@ pub(super) fn read(place: &Place) -> Result<Found, String> {
     if outcome.ended_by() == EndedBy::Unknown {
         notes.push("it is not recorded what ended it".to_owned());
     }
-    let id = |value: &Value| value.as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     let env_id = id(&reset["env"]).or_else(|| id(&summary["env"])).or_else(|| id(&session["env_id"]));
     let task_id = id(&reset["task"]).or_else(|| id(&summary["task"])).or_else(|| id(&session["task_id"]));
     Ok(Found {

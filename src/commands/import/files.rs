@@ -149,6 +149,11 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
+/// The id of an env, a task or an agent, if it is one.
+pub(super) fn id(value: &Value) -> Option<String> {
+    value.as_str().filter(|id| !id.is_empty()).map(str::to_owned)
+}
+
 /// The actions of a step: a list of them, or one.
 pub(super) fn actions(value: &Value) -> Vec<Value> {
     match value {

@@ -22,6 +22,7 @@ use longhaul_core::outcome::SettlementKind;
 use longhaul_store::{MergeError, OpenError, Reader};
 use serde_json::json;
 
+use crate::commands::run::new_run;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
 use crate::places;
@@ -241,14 +242,6 @@ pub fn import(args: &ImportArgs, settings: &Settings) -> Result<(), CliError> {
         write::write(&store, run, &name, &head, &named)?;
     }
     report(args, &store, run, &named, &left_out)
-}
-
-fn new_run() -> Result<(RunId, longhaul_core::time::Timestamp), CliError> {
-    use rand::TryRngCore as _;
-    let random = rand::rngs::OsRng.try_next_u32().map_err(|error| CliError::Machine(Box::new(error)))?;
-    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
-    let now = longhaul_core::time::Timestamp(now);
-    Ok((RunId::new(now, random), now))
 }
 
 /// Everything below a folder, and what of it cannot be read.

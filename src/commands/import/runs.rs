@@ -11,7 +11,7 @@ use longhaul_core::imported::Form;
 use longhaul_core::outcome::EndedBy;
 use serde_json::Value;
 
-use super::files::{Place, actions, run_number, text};
+use super::files::{Place, actions, id, run_number, text};
 use super::scored::{self, Outcome};
 use super::{Found, FoundStep};
 
@@ -68,12 +68,11 @@ fn found(
     if let Some(last) = steps.last_mut() {
         last.done = outcome.ended_by() == EndedBy::Agent;
     }
-    let id = |key: &str| info[key].as_str().filter(|id| !id.is_empty()).map(str::to_owned);
     Ok(Found {
         place: place.name.clone(),
         form: Form::GymRuns,
-        env_id: id("env"),
-        task_id: id("task"),
+        env_id: id(&info["env"]),
+        task_id: id(&info["task"]),
         task,
         named: None,
         agent: Some(agent).filter(|agent| !agent.is_empty()),

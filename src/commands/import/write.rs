@@ -13,8 +13,8 @@ use longhaul_core::notes::AttemptNotes;
 use longhaul_core::step::{Screenshot, StepRecord, StepTiming};
 use longhaul_core::time::Timestamp;
 use longhaul_store::{
-    AttemptFinish, AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, MAX_BLOB_BYTES, MergeError, OpenOptions,
-    RunRecord, Store, Ticket, WriteError,
+    AttemptFinish, AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, MAX_BLOB_BYTES, OpenOptions, RunRecord,
+    Store, Ticket,
 };
 use serde::Serialize;
 
@@ -80,7 +80,7 @@ pub(super) fn write(into: &Path, run: RunId, name: &str, head: &ImportedRun, nam
     match store::merged(std::slice::from_ref(&own), into, &[]) {
         Ok(_) => folder.close().map_err(file(parent, "removed")),
         // A copy that was begun is gone on with from there, and from nowhere else.
-        Err(CliError::Merge(source)) if !matches!(*source, MergeError::Open(_)) => {
+        Err(CliError::Merge(source)) => {
             let _kept = folder.keep();
             Err(ImportError::Cut { kept: own, into: into.to_owned(), source }.into())
         }
@@ -291,8 +291,7 @@ impl Writing<'_> {
     }
 
     fn put_json<T: Serialize>(&self, value: &T) -> Result<Digest, CliError> {
-        let unwritable = |error: serde_json::Error| failed(WriteError::Read { reason: error.to_string().into() });
-        self.put(serde_json::to_vec(value).map_err(unwritable)?)
+        self.put(serde_json::to_vec(value).map_err(failed)?)
     }
 }
 

@@ -90,7 +90,6 @@ pub(super) fn sheet(tiles: &[Tile]) -> Result<Vec<u8>, png::EncodingError> {
     canvas.png()
 }
 
-/// A text in lines as wide as a frame; what has no room is cut, and three points say so.
 /// A grey picture that says that none was recorded: for a screen that is not known.
 ///
 /// # Errors
@@ -106,6 +105,7 @@ pub(crate) fn not_recorded(width: u16, height: u16) -> Result<Vec<u8>, png::Enco
     canvas.png()
 }
 
+/// A text in lines as wide as a frame; what has no room is cut, and three points say so.
 fn wrapped(text: &str, lines: usize) -> Vec<String> {
     let width = FRAME_WIDTH / LETTER_WIDTH;
     let mut letters: Vec<char> = text.chars().collect();

@@ -8,10 +8,9 @@ use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId};
 use longhaul_core::judge::{CHECKLIST_FILE, JudgePlan, Rubric};
 use longhaul_core::outcome::Settlement;
-use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
+use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree};
 use longhaul_core::rounds;
 use longhaul_proto::{convert, v1};
-use serde::Deserialize;
 
 use crate::client::Source;
 use crate::error::CliError;
@@ -54,7 +53,7 @@ pub(super) struct Case {
 /// The plan of an episode.
 pub(super) async fn plan(source: &Source, row: &v1::EpisodeRow) -> Result<EpisodePlan, CliError> {
     let digest = convert::digest("plan", &row.plan).map_err(CliError::Answer)?;
-    json(source, &digest, &format!("episode {}", row.episode_id)).await
+    reading::record(source, &digest, &format!("episode {}", row.episode_id)).await
 }
 
 /// Who judged the run, if somebody did.
@@ -79,7 +78,7 @@ pub(super) async fn read(
     let attempt: AttemptId = convert::parsed("attempt", &row.attempt).map_err(CliError::Answer)?;
     let plan = plan(source, row).await?;
     let what = format!("the task of episode {id}");
-    let task: TaskPlan = json(source, &plan.task, &what).await?;
+    let task: TaskPlan = reading::record(source, &plan.task, &what).await?;
     let rubric = match rubric(source, &task, checklists).await? {
         Ok(rubric) => rubric,
         Err(reason) => return Ok(Err(reason)),
@@ -109,16 +108,13 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
                 Scoring::Checklist { checklist } | Scoring::Both { checklist, .. } => checklist.as_str(),
                 Scoring::Program { .. } | Scoring::Rounds | Scoring::None { .. } => CHECKLIST_FILE,
             };
-            let tree: Tree = json(source, &task.files, &format!("the files of {}", task.name)).await?;
+            let tree: Tree = reading::record(source, &task.files, &format!("the files of {}", task.name)).await?;
             // As specs write it: `./mine.json` is `mine.json`.
             let name = name.trim_start_matches("./");
-            let entry = tree.entries.iter().find(|entry| entry.path == name).map(|entry| &entry.node);
-            let Some(TreeNode::File { chunks, .. }) = entry else { return Ok(Err(format!("it has no {name}"))) };
-            let mut bytes = Vec::new();
-            for chunk in chunks {
-                bytes.extend(blob(source, chunk, &format!("{name} of {}", task.name)).await?);
+            match reading::file(source, &tree, name, &format!("{name} of {}", task.name)).await? {
+                Some(bytes) => (name.to_owned(), bytes),
+                None => return Ok(Err(format!("it has no {name}"))),
             }
-            (name.to_owned(), bytes)
         }
         Checklists::File(path) => (path.display().to_string(), file(path)?),
         Checklists::Folder(folder) => {
@@ -139,18 +135,4 @@ async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Re
 /// A file that a person named.
 pub(super) fn file(path: &Path) -> Result<Vec<u8>, CliError> {
     fs::read(path).map_err(|source| CliError::File { path: path.to_owned(), doing: "read", source })
-}
-
-/// A blob that has to be there.
-pub(super) async fn blob(source: &Source, digest: &Digest, what: &str) -> Result<Vec<u8>, CliError> {
-    source.blob(digest).await?.ok_or_else(|| CliError::NoSuchPart {
-        whole: what.to_owned(),
-        part: format!("blob {}", digest.short()),
-        have: Vec::new(),
-    })
-}
-
-async fn json<T: for<'de> Deserialize<'de>>(source: &Source, digest: &Digest, what: &str) -> Result<T, CliError> {
-    let bytes = blob(source, digest, what).await?;
-    serde_json::from_slice(&bytes).map_err(|source| CliError::Record { what: what.to_owned(), source })
 }

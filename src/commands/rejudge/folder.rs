@@ -27,6 +27,12 @@ use serde_json::Value;
 use super::case;
 use crate::error::CliError;
 
+/// The file that makes a folder one of a rejudgement: what was asked for.
+pub(super) const HEAD: &str = "rejudge.json";
+
+/// The file with what came of episodes.
+pub(super) const VERDICTS: &str = "verdicts.jsonl";
+
 /// A line of `calls.jsonl`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,7 +77,7 @@ impl Folder {
     pub(super) fn open(path: &Path, question: &Value) -> Result<Self, CliError> {
         let file = |doing| move |source| CliError::File { path: path.to_owned(), doing, source };
         fs::create_dir_all(path.join("blobs")).map_err(file("made"))?;
-        let head = path.join("rejudge.json");
+        let head = path.join(HEAD);
         match fs::read_to_string(&head) {
             Ok(text) if serde_json::from_str::<Value>(&text).ok().as_ref() == Some(question) => {}
             Ok(_) => {
@@ -95,7 +101,7 @@ impl Folder {
         let append = |name: &str| {
             OpenOptions::new().create(true).read(true).append(true).open(path.join(name)).map_err(file("written"))
         };
-        let (mut verdicts, mut calls) = (append("verdicts.jsonl")?, append("calls.jsonl")?);
+        let (mut verdicts, mut calls) = (append(VERDICTS)?, append("calls.jsonl")?);
         // Two at once would number their calls alike, and each spend what is left.
         calls.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
@@ -104,7 +110,7 @@ impl Folder {
             TryLockError::Error(source) => file("locked")(source),
         })?;
         let (part, spent) = spent(&lines(&mut calls, &path.join("calls.jsonl"))?);
-        let judged: Vec<Value> = lines(&mut verdicts, &path.join("verdicts.jsonl"))?;
+        let judged: Vec<Value> = lines(&mut verdicts, &path.join(VERDICTS))?;
         let judged = judged.iter().filter(|line| !line["judgement"].is_null());
         let done = judged.filter_map(|line| Some(line["episode"].as_str()?.to_owned())).collect();
         let (verdicts, calls) = (Mutex::new(verdicts), Mutex::new(calls));
@@ -114,7 +120,7 @@ impl Folder {
     /// Keeps what came of an episode.
     pub(super) fn keep(&self, line: &Value) -> Result<(), CliError> {
         append(&self.verdicts, line).map_err(|source| CliError::File {
-            path: self.path.join("verdicts.jsonl"),
+            path: self.path.join(VERDICTS),
             doing: "written",
             source,
         })
@@ -159,12 +165,23 @@ fn lines<T: for<'de> Deserialize<'de>>(from: &mut File, path: &Path) -> Result<V
     // Bytes: the cut may be inside of a character.
     let mut text = Vec::new();
     from.read_to_end(&mut text).map_err(file("read"))?;
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let whole = whole(&text).len();
     if whole < text.len() {
         from.set_len(whole as u64).map_err(file("written"))?;
-        text.truncate(whole);
     }
-    text.split(|byte| *byte == b'\n')
+    parsed(&text, path)
+}
+
+/// The lines of a text that are whole: a last one that is cut off is being written, or was never
+/// promised.
+fn whole(text: &[u8]) -> &[u8] {
+    &text[..text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1)]
+}
+
+/// What the whole lines of a file say.
+pub(super) fn parsed<T: for<'de> Deserialize<'de>>(text: &[u8], path: &Path) -> Result<Vec<T>, CliError> {
+    whole(text)
+        .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
         .map(serde_json::from_slice)
         .collect::<Result<_, _>>()

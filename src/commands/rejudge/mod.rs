@@ -296,7 +296,8 @@ async fn judge(bench: &Bench, case: &Case) -> Result<Judgement, String> {
         let judge = Judge::new(&bench.account, &bench.plan, &bench.gateway, case.size)?;
         let load = |index: usize| async move {
             let digest = case.screens.get(index).ok_or("it is not there")?;
-            let bytes = case::blob(&bench.source, digest, "a screenshot").await.map_err(|error| error.to_string())?;
+            let bytes =
+                reading::blob(&bench.source, digest, "a screenshot").await.map_err(|error| error.to_string())?;
             Ok(Arc::from(bytes))
         };
         judge.judge(&case.description, &case.rubric, &case.screens, load).await

@@ -58,23 +58,20 @@ async fn with_coordinator(
     machine: &Machine,
 ) -> Result<v1::RunSummary, CliError> {
     let client = Client::open(coordinator.local_access()).await?;
-    let open: Vec<String> = coordinator
-        .reader()
-        .runs()?
-        .iter()
-        .filter(|run| run.settled_at.is_none())
-        .map(|run| run.id.to_string())
-        .collect();
-    if !open.is_empty() {
-        output::note(&format!(
-            "the store has runs that are not settled, and whose episodes come first: {} (see longhaul cancel)",
-            open.join(", ")
-        ));
-    }
+    let mut open = open_runs(coordinator)?;
     let run = tokio::select! {
         run = order.place(&client) => run?,
         () = signals.next() => return Err(CliError::Interrupted),
     };
+    // The one that is gone on with is no other.
+    open.retain(|id| *id != run);
+    if !open.is_empty() {
+        let open: Vec<String> = open.iter().map(RunId::to_string).collect();
+        output::note(&format!(
+            "the store has other runs that are not settled, and whose episodes come first: {} (see longhaul cancel)",
+            open.join(", ")
+        ));
+    }
     let interrupted = || {
         output::note(&how_to_look(run, coordinator));
         output::note(&how_to_go_on(run, coordinator));
@@ -113,6 +110,11 @@ async fn with_coordinator(
             Err(error)
         }
     }
+}
+
+fn open_runs(coordinator: &Coordinator) -> Result<Vec<RunId>, CliError> {
+    let runs = coordinator.reader().runs()?;
+    Ok(runs.iter().filter(|run| run.settled_at.is_none()).map(|run| run.id).collect())
 }
 
 pub(super) fn how_to_go_on(run: RunId, coordinator: &Coordinator) -> String {

@@ -10,14 +10,12 @@ use std::path::Path;
 
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{RunId, TaskName};
-use longhaul_core::judge::JudgePlan;
-use longhaul_core::plan::{EnvPlan, EpisodePlan, Scoring, TaskPlan, Tree, TreeNode};
+use longhaul_core::plan::{EnvPlan, EpisodePlan, Scoring, TaskPlan, Tree};
 use longhaul_proto::{convert, v1};
-use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::pick::Wanted;
-use crate::benchmark::{EarlierRun, EarlierTask, LimitTerms, OnRefusal};
+use crate::benchmark::{EarlierRun, EarlierTask, OnRefusal};
 use crate::cli::{SourceArgs, VenueArgs};
 use crate::client::Source;
 use crate::error::CliError;
@@ -37,8 +35,7 @@ pub(super) struct Like {
     run: String,
     name: String,
     earlier: EarlierRun,
-    judge: Option<JudgePlan>,
-    limits: LimitTerms,
+    /// One of its episodes: in what is read of it all are alike.
     first: EpisodePlan,
     /// The specs, laid out as a benchmark.
     folder: tempfile::TempDir,
@@ -81,9 +78,9 @@ impl Like {
             }
             let plan = convert::digest("plan", &row.plan).map_err(CliError::Answer)?;
             let what = format!("the plan of episode {}", row.episode_id);
-            let episode: EpisodePlan = blob(source, &plan, &what).await?;
-            let plan: TaskPlan = blob(source, &episode.task, &what).await?;
-            let env: EnvPlan = blob(source, &plan.env, &what).await?;
+            let episode: EpisodePlan = reading::record(source, &plan, &what).await?;
+            let plan: TaskPlan = reading::record(source, &episode.task, &what).await?;
+            let env: EnvPlan = reading::record(source, &plan.env, &what).await?;
             let home = folder.path().join("environments").join(&name.env);
             if !home.exists() {
                 spec(source, &env.files, "env", &home).await?;
@@ -98,17 +95,8 @@ impl Like {
             return Err(CliError::NoSuchPart { whole: format!("run {}", summary.run_id), part, have: Vec::new() });
         };
         splits(&tasks, &folder.path().join("splits"))?;
-        let budget = first.budget;
-        let limits = LimitTerms {
-            // Each task has its own.
-            steps: None,
-            time: Some(budget.max_time),
-            cost: Some(budget.max_cost),
-            tokens: Some(budget.max_tokens),
-        };
         let earlier = EarlierRun { benchmark: summary.benchmark, tasks };
-        let judge = first.judge.clone();
-        Ok(Self { run: summary.run_id, name: summary.name, earlier, judge, limits, first, folder })
+        Ok(Self { run: summary.run_id, name: summary.name, earlier, first, folder })
     }
 
     /// Fills in what is not said and was said of the earlier run.
@@ -124,10 +112,11 @@ impl Like {
             )));
         }
         let said = asked.limits();
-        let own = &mut asked.budget.episode;
-        own.time = own.time.or_else(|| self.limits.time.filter(|_| said.time.is_none()));
-        own.cost = own.cost.or_else(|| self.limits.cost.filter(|_| said.cost.is_none()));
-        own.tokens = own.tokens.or_else(|| self.limits.tokens.filter(|_| said.tokens.is_none()));
+        let (own, budget) = (&mut asked.budget.episode, self.first.budget);
+        // The most steps are each task's own.
+        own.time = own.time.or_else(|| said.time.is_none().then_some(budget.max_time));
+        own.cost = own.cost.or_else(|| said.cost.is_none().then_some(budget.max_cost));
+        own.tokens = own.tokens.or_else(|| said.tokens.is_none().then_some(budget.max_tokens));
         asked.stall = asked.stall.or(Some(self.first.stall));
         asked.name.get_or_insert_with(|| self.name.clone());
         asked.benchmark = Some(self.folder.path().to_owned());
@@ -142,7 +131,7 @@ impl Like {
     pub(super) fn apply(self, wanted: &mut Wanted) -> Result<(), CliError> {
         let judged = |task: &EarlierTask| matches!(task.plan.scoring, Scoring::Checklist { .. } | Scoring::Both { .. });
         if wanted.models.judge.is_none() && self.earlier.tasks.values().any(judged) {
-            let judge = self.judge.map(|judge| format!(": it was {}:{}", judge.endpoint, judge.model));
+            let judge = self.first.judge.map(|judge| format!(": it was {}:{}", judge.endpoint, judge.model));
             return Err(CliError::Usage(format!(
                 "a judge scored the tasks of run {}: name one with --judge ENDPOINT:MODEL{}",
                 self.run,
@@ -159,17 +148,13 @@ impl Like {
 /// Writes the spec that is at the root of a tree into a folder.
 async fn spec(source: &Source, files: &Digest, stem: &str, folder: &Path) -> Result<(), CliError> {
     let what = format!("the {stem} that is to be used again");
-    let tree: Tree = blob(source, files, &what).await?;
+    let tree: Tree = reading::record(source, files, &what).await?;
     let failed = |source| CliError::File { path: folder.to_owned(), doing: "written", source };
     fs::create_dir_all(folder).map_err(failed)?;
     for name in SPECS.map(|extension| format!("{stem}.{extension}")) {
-        let entry = tree.entries.iter().find(|entry| entry.path == name).map(|entry| &entry.node);
-        let Some(TreeNode::File { chunks, .. }) = entry else { continue };
-        let mut bytes = Vec::new();
-        for chunk in chunks {
-            bytes.extend(content(source, chunk, &what).await?);
+        if let Some(bytes) = reading::file(source, &tree, &name, &what).await? {
+            fs::write(folder.join(&name), bytes).map_err(failed)?;
         }
-        fs::write(folder.join(&name), bytes).map_err(failed)?;
     }
     Ok(())
 }
@@ -195,17 +180,4 @@ fn splits(tasks: &BTreeMap<TaskName, EarlierTask>, folder: &Path) -> Result<(), 
         fs::write(folder.join(format!("{env}_split.json")), format!("{split:#}\n")).map_err(failed)?;
     }
     Ok(())
-}
-
-async fn content(source: &Source, digest: &Digest, what: &str) -> Result<Vec<u8>, CliError> {
-    source.blob(digest).await?.ok_or_else(|| CliError::NoSuchPart {
-        whole: what.to_owned(),
-        part: format!("blob {}", digest.short()),
-        have: Vec::new(),
-    })
-}
-
-async fn blob<T: DeserializeOwned>(source: &Source, digest: &Digest, what: &str) -> Result<T, CliError> {
-    serde_json::from_slice(&content(source, digest, what).await?)
-        .map_err(|source| CliError::Record { what: what.to_owned(), source })
 }

@@ -20,6 +20,7 @@ pub(crate) use order::{Again, Order};
 pub(crate) use pick::{
     Picked, Wanted, default_name, hook_policies, judge_plan, most_gpus, on_refusal, pick, usual_judge,
 };
+pub(crate) use submit::new_run;
 
 use self::like::Like;
 use self::secrets::MissingKey;
@@ -95,7 +96,7 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Res
         dry::checked(&wanted, args.format)?;
         return Ok(Exit::Success);
     }
-    keys_are_there(&wanted, &args.venue)?;
+    keys_are_there(&wanted.missing_keys, &args.venue)?;
     let reporting = Reporting::Verdicts(args.format);
     let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
     let summary = Box::pin(host(wanted.into(), &hosting)).await?;
@@ -103,13 +104,17 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Res
 }
 
 /// A run with a coordinator of its own needs its keys here; another coordinator may have them.
-fn keys_are_there(wanted: &Wanted, venue: &VenueArgs) -> Result<(), CliError> {
-    match wanted.missing_keys.first() {
+///
+/// # Errors
+///
+/// One is missing that is needed here.
+pub(crate) fn keys_are_there(missing: &[MissingKey], venue: &VenueArgs) -> Result<(), CliError> {
+    match missing.first() {
         Some(MissingKey { endpoint, variable }) if venue.coordinator.is_none() => {
             Err(CliError::NoKey { endpoint: endpoint.clone(), variable: variable.clone() })
         }
         _ => {
-            secrets::warn(&wanted.missing_keys, " here: the coordinator has to have it");
+            secrets::warn(missing, " here: the coordinator has to have it");
             Ok(())
         }
     }

@@ -1,6 +1,7 @@
 //! Plans a run, brings its blobs to the coordinator, and submits it.
 
 use longhaul_core::ids::RunId;
+use longhaul_core::time::Timestamp;
 use longhaul_proto::{convert, v1};
 use rand::TryRngCore;
 
@@ -14,15 +15,15 @@ use crate::{output, units, upload};
 /// How many tasks are named whose checklist cannot be used.
 const CHECKLISTS_SHOWN: usize = 5;
 
-/// A new id for a run.
+/// A new id for a run, and the time that it says.
 ///
 /// # Errors
 ///
 /// The system gives no random bytes.
-fn new_run() -> Result<RunId, CliError> {
+pub(crate) fn new_run() -> Result<(RunId, Timestamp), CliError> {
     let random = rand::rngs::OsRng.try_next_u32().map_err(|error| CliError::Machine(Box::new(error)))?;
-    let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default();
-    Ok(RunId::new(longhaul_core::time::Timestamp(now), random))
+    let now = Timestamp(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default());
+    Ok((RunId::new(now, random), now))
 }
 
 struct Uploading(upload::Sink);
@@ -35,7 +36,7 @@ impl Blobs for Uploading {
 
 /// Submits a run; it is durable when this returns.
 pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId, CliError> {
-    let run = new_run()?;
+    let (run, _) = new_run()?;
     let priority = wanted.priority;
     // Before the run: its first lease may call a model.
     secrets::put(client, std::mem::take(&mut wanted.keys)).await?;

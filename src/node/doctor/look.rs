@@ -9,7 +9,7 @@ use longhaul_apptainer::filesystem::{FileSystem, space};
 use longhaul_apptainer::{Apptainer, Gpus};
 
 use super::facts::{Disk, Facts, Range, User};
-use crate::worker::DEVICES;
+use crate::worker::present_gpus;
 
 /// Programs that are looked for.
 const PROGRAMS: [&str; 5] = ["slirp4netns", "mmdebstrap", "fuse-overlayfs", "squashfuse", "mksquashfs"];
@@ -38,7 +38,7 @@ pub async fn look(store: &Path, layers: &Path, scratch: &Path) -> Facts {
 
 /// What a worker here would find, and the first line of what the driver says.
 fn gpus() -> Option<(Gpus, Option<String>)> {
-    let gpus = Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok()).ok()??;
+    let gpus = present_gpus().ok()??;
     let driver = fs::read_to_string(gpus.maker().driver()).ok();
     let driver = driver.and_then(|text| text.lines().next().map(str::to_owned));
     Some((gpus, driver))

@@ -119,30 +119,13 @@ impl Course<'_> {
     }
 
     /// Begins to live where the record of earlier attempts ends.
-    pub(crate) async fn live(&mut self) -> Result<(), Ending> {
+    async fn live(&mut self) -> Result<(), Ending> {
         if let Some(past) = self.past.take_if(|past| !past.is_behind()) {
             past.arrive().await?;
             let clock = &mut self.tally.clock;
             *clock = Clock::start(clock.caller, past.acted());
         }
         Ok(())
-    }
-
-    /// Looks at the screen where nobody acted, and records what is seen.
-    pub(crate) async fn observe(
-        &mut self,
-        display: &dyn Display,
-        rest: RestRule,
-        said: Said,
-        recorder: &mut Recorder,
-    ) -> Result<Frame, Ending> {
-        if let Some(past) = &mut self.past {
-            return past.observe(rest, recorder).await;
-        }
-        let stepped = display.step(Vec::new(), rest).await.map_err(|error| error.fault())?;
-        let frame = stepped.frame.clone();
-        recorder.step(None, stepped, Millis(0), said).await?;
-        Ok(frame)
     }
 
     /// The agent's part is over: so is the record of earlier attempts.

@@ -54,14 +54,19 @@ pub(crate) async fn run(
     };
     let result = sandbox.run(command).await.map_err(|error| error.fault())?;
     let copy = scratch.join(format!("{}.log", hook.name));
-    let log = match sandbox.copy_out(hook.log, &copy).await {
-        Ok(()) => tokio::fs::read(&copy).await.unwrap_or_default(),
-        // The hook removed it, or ended before it was made.
-        Err(SandboxError::NotFound { .. }) => Vec::new(),
-        Err(error) => return Err(error.fault()),
-    };
+    let log = log_of(sandbox, hook.log, &copy).await?;
     recorder.log(hook.name, &log)?;
     Ok(HookEnd { result, log_tail: crate::tail(&String::from_utf8_lossy(&log), 50) })
+}
+
+/// What a hook wrote to a file inside, by way of `copy`.
+pub(crate) async fn log_of(sandbox: &dyn Sandbox, file: &str, copy: &std::path::Path) -> Result<Vec<u8>, Fault> {
+    match sandbox.copy_out(file, copy).await {
+        Ok(()) => Ok(tokio::fs::read(copy).await.unwrap_or_default()),
+        // The hook removed it, or ended before it was made.
+        Err(SandboxError::NotFound { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error.fault()),
+    }
 }
 
 impl HookEnd {

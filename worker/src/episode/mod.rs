@@ -349,7 +349,10 @@ impl Inside<'_> {
         let mut past = plans.past.as_ref().map(|past| Follower::new(attempt, past, display.as_ref()));
         let first = match &mut past {
             Some(past) => past.observe(FIRST_REST, &mut recorder).await?,
-            None => self.observe_first(display.as_ref(), &mut recorder).await?,
+            None => {
+                let said = Said { round: plans.task.rounds.as_ref().map(|_| 1), ..Said::default() };
+                recorder.observe(display.as_ref(), FIRST_REST, said).await?
+            }
         };
         self.known.note(|notes| notes.setup_time = moment::since(start));
 
@@ -413,14 +416,6 @@ impl Inside<'_> {
         }
         self.known.note(|notes| notes.warnings.append(&mut warnings));
         self.before_round(1, recorder).await
-    }
-
-    async fn observe_first(&self, display: &dyn Display, recorder: &mut Recorder) -> Result<Frame, Ending> {
-        let stepped = display.step(Vec::new(), FIRST_REST).await.map_err(|error| error.fault())?;
-        let frame = stepped.frame.clone();
-        let said = Said { round: self.plans.task.rounds.as_ref().map(|_| 1), ..Said::default() };
-        recorder.step(None, stepped, longhaul_core::time::Millis(0), said).await?;
-        Ok(frame)
     }
 
     /// The agent's part, and the end of its program, if it has one.

@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::fault;
 use crate::moment::{self, millis};
-use crate::screen::{Frame, Stepped};
+use crate::sandbox::Display;
+use crate::screen::{Frame, RestRule, Stepped};
 use crate::session::actor::Shared;
 use crate::spool::{Outbox, SpoolError};
 
@@ -107,12 +108,17 @@ impl Recorder {
         u32::try_from(self.frames.len()).unwrap_or(u32::MAX)
     }
 
+    /// Looks at the screen where nobody acted, and records what is seen as [`Self::step`] does.
+    pub(crate) async fn observe(&mut self, display: &dyn Display, rest: RestRule, said: Said) -> Result<Frame, Fault> {
+        let stepped = display.step(Vec::new(), rest).await.map_err(|error| error.fault())?;
+        let frame = stepped.frame.clone();
+        self.step(None, stepped, Millis(0), said).await?;
+        Ok(frame)
+    }
+
     /// Takes a step of an earlier attempt, which is recorded already.
     pub(crate) fn replayed(&mut self, record: &StepRecord, frame: &Frame) -> Result<(), Fault> {
-        self.openings += u32::from(record.answer.is_none());
-        self.keep_frame(record.number, frame)?;
-        self.steps.push(verifier_view(record.number, record.answer.as_ref(), &self.frames));
-        Ok(())
+        self.keep(record.number, record.answer.as_ref(), frame)
     }
 
     /// Records a step, and waits until it is durable at the coordinator; or, while there is no
@@ -125,9 +131,7 @@ impl Recorder {
         said: Said,
     ) -> Result<(), Fault> {
         let number = self.next();
-        self.openings += u32::from(answer.is_none());
-        self.keep_frame(number, &stepped.frame)?;
-        self.steps.push(verifier_view(number, answer.as_ref(), &self.frames));
+        self.keep(number, answer.as_ref(), &stepped.frame)?;
         let record = StepRecord {
             number,
             at: moment::wall(),
@@ -179,7 +183,15 @@ impl Recorder {
             let path = self.folder.join("final.png");
             fs::hard_link(self.folder.join(last), &path).map_err(|error| disk(&path, &error))?;
         }
-        self.outbox.log("post_verification.png", &frame.png).map_err(|error| spool_fault(&error))
+        self.picture("post_verification.png", frame)
+    }
+
+    /// Keeps a step for the verifier.
+    fn keep(&mut self, number: u32, answer: Option<&Answer>, frame: &Frame) -> Result<(), Fault> {
+        self.openings += u32::from(answer.is_none());
+        self.keep_frame(number, frame)?;
+        self.steps.push(verifier_view(number, answer, &self.frames));
+        Ok(())
     }
 
     fn keep_frame(&mut self, number: u32, frame: &Frame) -> Result<(), Fault> {

@@ -19,8 +19,8 @@ use super::acting::{Acting, Course, Over, Stretch};
 use super::agent::Agent;
 use super::record::{Recorder, Said};
 use super::replay::Follower;
-use super::{Ending, Inside, fault, moment};
-use crate::sandbox::{CommandResult, SandboxError};
+use super::{Ending, Inside, fault, hooks, moment};
+use crate::sandbox::CommandResult;
 use crate::screen::{Frame, RestRule};
 use crate::shutdown::Urgency;
 
@@ -58,7 +58,8 @@ impl Inside<'_> {
             course.finish(over.ended_by()).await?;
             return Ok((over.ended_by(), Vec::new()));
         };
-        let mut course = acting.begin(first, self.stretch(plan, 1), past);
+        // No attempt at such a task goes on where another was cut off: there is no past.
+        let mut course = acting.begin(first, self.stretch(plan, 1), None);
         let mut played = Vec::new();
         for number in 1_u32.. {
             let before = recorder.answers();
@@ -67,7 +68,6 @@ impl Inside<'_> {
             played.push(self.played(plan, number, over, &mut course, steps, recorder).await?);
             let is_last = usize::try_from(number).is_ok_and(|number| number >= plan.rounds.len());
             if is_last || matches!(over, Over::Whole(_)) {
-                course.finish(over.ended_by()).await?;
                 return Ok((over.ended_by(), played));
             }
             self.open(acting, plan, number + 1, over, &mut course, recorder).await?;
@@ -101,7 +101,6 @@ impl Inside<'_> {
         course: &mut Course<'_>,
         recorder: &mut Recorder,
     ) -> Result<(), Ending> {
-        course.live().await?;
         let start = moment::now();
         self.before_round(number, recorder).await?;
         let mut stretch = self.stretch(plan, number);
@@ -109,7 +108,7 @@ impl Inside<'_> {
             stretch.goal = stretch.goal.map(|goal| format!("{CUT_OFF}\n\n{goal}"));
         }
         let said = Said { told: stretch.goal.clone(), round: Some(number), ..Said::default() };
-        let frame = course.observe(acting.display, OPENING_REST, said, recorder).await?;
+        let frame = recorder.observe(acting.display, OPENING_REST, said).await?;
         course.leave_out(moment::now().saturating_sub(start));
         course.go_on(stretch, frame);
         Ok(())
@@ -250,12 +249,7 @@ impl Inside<'_> {
         };
         let ran = self.sandbox.run(command).await;
         let copy = self.scratch.join(format!("{name}.log"));
-        let said = match self.sandbox.copy_out(&format!("{HOOKS}/{SAID}"), &copy).await {
-            Ok(()) => tokio::fs::read(&copy).await.unwrap_or_default(),
-            // The hook removed it, or was ended before it was made.
-            Err(SandboxError::NotFound { .. }) => Vec::new(),
-            Err(error) => return Err(error.fault()),
-        };
+        let said = hooks::log_of(self.sandbox, &format!("{HOOKS}/{SAID}"), &copy).await?;
         self.as_root(&format!("rm -rf {HOOKS}")).await?;
         let result = ran.map_err(|error| error.fault())?;
         if !said.is_empty() {

@@ -214,7 +214,7 @@ async fn judge(plans: &Plans, case: &ToJudge) -> Result<Judged, JudgeError> {
     for (number, round, played, rubric) in asked(plans, &case.rounds) {
         let description = format!("{description}\n\n{}", round.goal);
         let last = usize::try_from(played.last_screen).unwrap_or(usize::MAX);
-        let screen = digests.get(last..).and_then(|rest| rest.get(..1)).unwrap_or_default();
+        let screen = digests.get(last..=last).unwrap_or_default();
         match judge.judge(&description, &rubric, screen, |_| load(last)).await {
             Ok(judgement) => {
                 rounds.insert(number, Judgement { shown: vec![played.last_screen], ..judgement });

@@ -50,12 +50,12 @@ impl GpuShares {
     ///
     /// There are not as many.
     pub async fn take(&self, asked: u32) -> Result<Option<GpuShare>, TooFewGpus> {
-        let (Some(maker), Ok(count)) = (self.0.maker.filter(|_| asked > 0), usize::try_from(asked)) else {
-            return if asked == 0 { Ok(None) } else { Err(TooFewGpus { asked, all: self.0.all }) };
-        };
-        if count > self.0.all {
-            return Err(TooFewGpus { asked, all: self.0.all });
+        if asked == 0 {
+            return Ok(None);
         }
+        let all = self.0.all;
+        let count = usize::try_from(asked).unwrap_or(usize::MAX);
+        let maker = self.0.maker.filter(|_| count <= all).ok_or(TooFewGpus { asked, all })?;
         loop {
             let freed = self.0.freed.notified();
             tokio::pin!(freed);

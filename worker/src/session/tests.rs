@@ -109,13 +109,7 @@ impl Scene {
     async fn lease(&self, lease: LeaseRef, plan: Digest) {
         let plan = plan.as_bytes().to_vec().into();
         self.coordinator
-            .say(Down::Lease(v1::Lease {
-                attempt: Some(lease.into()),
-                plan,
-                uncapped: false,
-                resumes: false,
-                verifies: String::new(),
-            }))
+            .say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, ..v1::Lease::default() }))
             .await;
     }
 

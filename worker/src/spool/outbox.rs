@@ -4,8 +4,8 @@
 //! acknowledged is sent again. Logs have no acknowledgement of their own: one is settled by
 //! that of a step after it, or of the end, since the stream keeps its order. Model calls go before
 //! the step that names them. What an attempt goes on from is acknowledged before anything after it
-//! is sent: the coordinator takes no step of its own before. Reservations stay here: one that is not settled when nobody is left
-//! who could settle it is settled whole.
+//! is sent: the coordinator takes no step of its own before. Reservations stay here: one that is
+//! not settled when nobody is left who could settle it is settled whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};

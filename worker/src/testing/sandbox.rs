@@ -162,9 +162,7 @@ impl FolderSandbox {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let output = child.wait_with_output().await.unwrap();
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
+        left(&child.wait_with_output().await.unwrap())
     }
 
     /// A script of the worker's own on this machine, in this folder for what is absolute in it.
@@ -182,15 +180,7 @@ impl FolderSandbox {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let limit = Duration::from_millis(command.limit_millis);
-        match tokio::time::timeout(limit, child.wait_with_output()).await {
-            Ok(output) => {
-                let output = output.unwrap();
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
-            }
-            Err(_) => CommandResult { code: 143, timed_out: true, output: String::new() },
-        }
+        within(Duration::from_millis(command.limit_millis), child).await
     }
 
     async fn python(&self, command: &CommandSpec) -> CommandResult {
@@ -206,16 +196,22 @@ impl FolderSandbox {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        let limit = Duration::from_millis(command.limit_millis);
-        match tokio::time::timeout(limit, child.wait_with_output()).await {
-            Ok(output) => {
-                let output = output.unwrap();
-                let text = String::from_utf8_lossy(&output.stderr).into_owned();
-                CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
-            }
-            Err(_) => CommandResult { code: 143, timed_out: true, output: String::new() },
-        }
+        within(Duration::from_millis(command.limit_millis), child).await
     }
+}
+
+/// What a program leaves that may not run longer than that.
+async fn within(limit: Duration, child: tokio::process::Child) -> CommandResult {
+    match tokio::time::timeout(limit, child.wait_with_output()).await {
+        Ok(output) => left(&output.unwrap()),
+        Err(_) => CommandResult { code: 143, timed_out: true, output: String::new() },
+    }
+}
+
+/// What a program left: of its standard streams, one is a pipe at most.
+fn left(output: &std::process::Output) -> CommandResult {
+    let text = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
+    CommandResult { code: output.status.code().unwrap_or(137), timed_out: false, output: text }
 }
 
 impl Sandbox for FolderSandbox {

@@ -1,11 +1,11 @@
 //! Runs that go on: what was settled without a verdict is due again.
 
 use longhaul_core::ids::RunId;
-use longhaul_core::outcome::Settlement;
+use longhaul_core::outcome::{Earlier, Settlement};
 use longhaul_core::time::{Millis, Timestamp};
 
 use crate::engine::Engine;
-use crate::state::{Earlier, Episode, EpisodeState, Revived, Run, RunTerms};
+use crate::state::{Episode, EpisodeState, Revived, Run, RunTerms};
 
 impl Episode {
     /// Whether it was settled in a way that a person may take back.

@@ -6,7 +6,6 @@ use longhaul_core::resume::ResumePolicy;
 use longhaul_core::time::Millis;
 
 use super::resume;
-
 use crate::engine::Engine;
 use crate::settings::Settings;
 use crate::state::{Episode, LayerState, PastAttempt, PastEnd, Run, State, cut_off_counts};
@@ -169,9 +168,7 @@ fn set_aside(
     }
     let longest = engine.longest_offer();
     let (had, longest) = (over.cut_off?, longest?);
-    let keeps = run.plan.retry.resume != ResumePolicy::Restart;
-    let gained = keeps && over.steps > 0 && episode.past.iter().all(|past| past.steps < over.steps);
-    if gained || !cut_off_counts(had, longest) {
+    if run.gains(episode, over.steps) || !cut_off_counts(had, longest) {
         return None;
     }
     let times = episode.cut_offs(Some(longest)).saturating_add(1);

@@ -20,10 +20,10 @@ use longhaul_core::price::Usage;
 use longhaul_core::step::{ActionOutcome, StepRecord};
 use serde_json::{Map, Value, json};
 
-use super::files::{Pictures, Staging, component, iso, make_folder, write_json};
+use super::files::{Pictures, Staging, agent_folder, iso, make_folder, write_json};
 use super::source::{Played, Source};
 use super::{ExportError, Exported};
-use crate::measured::{Plans, measure};
+use crate::measured::{Measured, Plans};
 use crate::view::{EpisodeView, Trajectories};
 
 /// The version that is written.
@@ -35,20 +35,17 @@ const IMAGES: &str = "images";
 pub(super) fn write<T: Trajectories>(sources: &[Source<'_, T>], staging: &Staging) -> Result<Exported, ExportError> {
     let mut exported = Exported::default();
     for source in sources {
+        let mut plans = Plans::new(source.from());
         source.each(|episode| {
             let Some(played) = source.played(episode)? else {
                 exported.leave_out("never begun");
                 return Ok(());
             };
             let of = &played.episode;
-            let folder = staging
-                .folder()
-                .join(source.run().to_string())
-                .join(component(&of.task.env))
-                .join(component(&of.task.task))
-                .join(component(&of.agent))
-                .join(of.sample.to_string());
-            write_trajectory(source, &played, &folder, &mut exported)?;
+            let run = staging.folder().join(source.run().to_string());
+            let folder = agent_folder(&run, of).join(of.sample.to_string());
+            let measured = source.measured(&mut plans, of)?;
+            write_trajectory(source, &played, &measured, &folder, &mut exported)?;
             exported.episodes += 1;
             Ok(())
         })?;
@@ -60,6 +57,7 @@ pub(super) fn write<T: Trajectories>(sources: &[Source<'_, T>], staging: &Stagin
 pub(super) fn write_trajectory<T: Trajectories>(
     source: &Source<'_, T>,
     played: &Played,
+    measured: &Measured,
     folder: &Path,
     exported: &mut Exported,
 ) -> Result<(), ExportError> {
@@ -72,8 +70,7 @@ pub(super) fn write_trajectory<T: Trajectories>(
     exported.screenshots += pictures.count();
     let calls = source.calls_of(played)?;
     // Whether what the calls cost is known, and not merely nothing.
-    let measured = measure(source.from(), &mut Plans::new(source.from()), &played.episode, "");
-    let priced = measured.map_err(|error| source.unreadable(error))?.row.dollars.is_some();
+    let priced = measured.row.dollars.is_some();
     write_json(&folder.join("trajectory.json"), &document(played, &Called { calls, priced }))
 }
 
@@ -160,18 +157,12 @@ fn about(episode: &EpisodeView) -> Value {
 }
 
 fn agent(played: &Played) -> Value {
-    let record = played.episode.record(played.attempt);
-    let noted = record.and_then(|record| record.finish.as_ref()).map(|finish| finish.notes.version.as_str());
-    let version = noted.filter(|version| !version.is_empty()).unwrap_or("unknown");
-    let (model, harness) = match played.plan.as_ref().map(|plan| &plan.agent) {
-        Some(AgentPlan::Model(agent)) => (Some(agent.model.as_str()), Some(agent.harness.name())),
-        _ => (None, None),
-    };
+    let looped = played.looped();
     without_nulls(json!({
         "name": played.episode.agent,
-        "version": version,
-        "model_name": model,
-        "extra": harness.map(|harness| json!({ "harness": harness })),
+        "version": played.version(),
+        "model_name": looped.map(|agent| agent.model.as_str()),
+        "extra": looped.map(|agent| json!({ "harness": agent.harness.name() })),
     }))
 }
 

@@ -9,6 +9,7 @@ use longhaul_core::digest::Digest;
 use longhaul_core::time::Timestamp;
 
 use super::ExportError;
+use crate::view::EpisodeView;
 
 /// The longest name of a file that every filesystem takes, with room for what is added.
 const MAX_NAME: usize = 100;
@@ -91,6 +92,11 @@ pub(super) fn component(name: &str) -> String {
     format!("{}-{digest}", if safe.is_empty() { "_" } else { safe })
 }
 
+/// `ENV/TASK/AGENT` of an episode, below a folder.
+pub(super) fn agent_folder(below: &Path, episode: &EpisodeView) -> PathBuf {
+    below.join(component(&episode.task.env)).join(component(&episode.task.task)).join(component(&episode.agent))
+}
+
 /// The name of a log's file. What is kept under the name of an image is one; the names of
 /// frames are taken.
 pub(super) fn log_file(name: &str) -> String {
@@ -122,21 +128,20 @@ impl Pictures {
         Self { folder, written: HashSet::new() }
     }
 
-    /// The name of a picture's file; it is written if it is not there yet.
+    /// Writes a picture as `DIGEST.png`, if it is not there yet.
     pub(super) fn add(
         &mut self,
         digest: &Digest,
         read: impl FnOnce() -> Result<Vec<u8>, ExportError>,
-    ) -> Result<String, ExportError> {
-        let name = format!("{digest}.png");
+    ) -> Result<(), ExportError> {
         if !self.written.contains(digest) {
             if self.written.is_empty() {
                 make_folder(&self.folder)?;
             }
-            write(&self.folder.join(&name), &read()?)?;
+            write(&self.folder.join(format!("{digest}.png")), &read()?)?;
             self.written.insert(*digest);
         }
-        Ok(name)
+        Ok(())
     }
 
     /// How many files there are.

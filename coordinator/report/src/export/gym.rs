@@ -19,13 +19,13 @@ use std::path::Path;
 
 use longhaul_core::ids::AttemptId;
 use longhaul_core::outcome::Settlement;
-use longhaul_core::plan::{EnvPlan, EpisodePlan, LayerKind, TaskPlan};
+use longhaul_core::plan::{EnvPlan, LayerKind};
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Timestamp;
 use longhaul_store::AttemptRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, component, failed, log_file, make_folder, write as write_file, write_json};
+use super::files::{Lines, Staging, agent_folder, failed, log_file, make_folder, write as write_file, write_json};
 use super::source::{Source, chosen};
 use super::{Attempts, ExportError, Exported};
 use crate::view::{EpisodeView, Trajectories};
@@ -43,12 +43,7 @@ pub(super) fn write<T: Trajectories>(
                 Attempts::Settling => format!("run_{}", episode.sample),
                 Attempts::All => format!("run_{}-attempt_{}", episode.sample, attempt.number),
             };
-            let folder = staging
-                .folder()
-                .join(component(&episode.task.env))
-                .join(component(&episode.task.task))
-                .join(component(&episode.agent))
-                .join(sample);
+            let folder = agent_folder(staging.folder(), &episode).join(sample);
             make_folder(&folder)?;
             write_episode(source, &episode, attempt, &plans, &folder, &mut exported)?;
         }
@@ -68,8 +63,7 @@ struct Plans {
 
 impl Plans {
     fn read<T: Trajectories>(source: &Source<'_, T>, episode: &EpisodeView) -> Self {
-        let plan: Option<EpisodePlan> = source.plan(&episode.plan);
-        let task: Option<TaskPlan> = plan.as_ref().and_then(|plan| source.plan(&plan.task));
+        let (plan, task) = source.plans(episode);
         let env: Option<EnvPlan> = task.as_ref().and_then(|task| source.plan(&task.env));
         Self {
             network: env.as_ref().map(|env| env.net),

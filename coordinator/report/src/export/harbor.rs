@@ -14,7 +14,6 @@
 //! without a verdict has no reward, and an exception that says why: neither our faults nor a
 //! missing verifier are the agent's failure.
 
-use longhaul_core::agent::AgentPlan;
 use longhaul_core::digest::Digest;
 use longhaul_core::measure::{Row, State};
 use longhaul_core::money::Money;
@@ -26,7 +25,7 @@ use super::atif::{without_nulls, write_trajectory};
 use super::files::{Staging, component, iso, make_folder, write as write_file, write_json};
 use super::source::{Played, Source};
 use super::{ExportError, Exported};
-use crate::measured::{Measured, Plans, measure};
+use crate::measured::{Measured, Plans};
 use crate::view::Trajectories;
 
 /// The longest part of a trial's name that is the task's.
@@ -51,16 +50,16 @@ fn write_job<T: Trajectories>(
     let job = uuid(&name);
     let dataset = dataset(&source.view().benchmark);
     let mut tally = Tally::default();
+    let mut plans = Plans::new(source.from());
     source.each(|episode| {
         let Some(played) = source.played(episode)? else {
             exported.leave_out("never begun");
             return Ok(());
         };
-        let measured = measure(source.from(), &mut Plans::new(source.from()), &played.episode, "")
-            .map_err(|error| source.unreadable(error))?;
+        let measured = source.measured(&mut plans, &played.episode)?;
         let trial = Trial { name: trial_name(&played), job: &job, dataset: &dataset, played: &played, measured };
         let folder = folder.join(&trial.name);
-        write_trajectory(source, &played, &folder.join("agent"), exported)?;
+        write_trajectory(source, &played, &trial.measured, &folder.join("agent"), exported)?;
         write_json(&folder.join("config.json"), &trial.config())?;
         exported.episodes += 1;
         if trial.played.episode.settlement.is_none() {
@@ -132,10 +131,7 @@ impl Trial<'_> {
     }
 
     fn model(&self) -> Option<&str> {
-        match self.played.plan.as_ref().map(|plan| &plan.agent) {
-            Some(AgentPlan::Model(agent)) => Some(agent.model.as_str()),
-            _ => None,
-        }
+        self.played.looped().map(|agent| agent.model.as_str())
     }
 
     /// The task, as a path within the benchmark.
@@ -174,14 +170,12 @@ impl Trial<'_> {
 
     fn result(&self) -> Value {
         let played = self.played;
-        let record = played.episode.record(played.attempt);
-        let finish = record.and_then(|record| record.finish.as_ref());
-        let started = record.map(|record| record.started);
+        let finish = played.finish();
+        let started = played.episode.record(played.attempt).map(|record| record.started);
         let finished = finish.map(|finish| finish.at);
         let acted = played.steps.first().map(|step| step.at).zip(played.steps.last().map(|step| step.at));
         let verified =
             finish.map(|finish| (Timestamp(finish.at.0.saturating_sub(finish.notes.verify_time.0)), finish.at));
-        let version = finish.map(|finish| finish.notes.version.as_str()).filter(|version| !version.is_empty());
         let exception = self.exception().map(|(kind, message)| {
             json!({
                 "exception_type": kind,
@@ -205,7 +199,7 @@ impl Trial<'_> {
             "config": self.config(),
             "agent_info": without_nulls(json!({
                 "name": played.episode.agent,
-                "version": version.unwrap_or("unknown"),
+                "version": played.version(),
                 "model_info": self.model().map(|model| json!({ "name": model })),
             })),
             "agent_result": without_nulls(json!({

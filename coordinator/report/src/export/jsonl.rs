@@ -4,7 +4,6 @@ use std::path::Path;
 
 use longhaul_core::call::CallRecord;
 use longhaul_core::ids::AttemptId;
-use longhaul_core::plan::{EpisodePlan, TaskPlan};
 use longhaul_core::step::StepRecord;
 use serde_json::{Value, json};
 
@@ -109,8 +108,7 @@ fn episode_json<T: Trajectories>(
         }
         attempts.push(value);
     }
-    let plan: Option<EpisodePlan> = source.plan(&episode.plan);
-    let task: Option<TaskPlan> = plan.as_ref().and_then(|plan| source.plan(&plan.task));
+    let (plan, task) = source.plans(episode);
     let settlement = serde_json::to_value(&episode.settlement).map_err(encode_error(episode))?;
     Ok(json!({
         "episode": episode.id,

@@ -1,15 +1,20 @@
 //! What is exported, read an episode at a time.
 
-use longhaul_core::agent::Answer;
+use longhaul_core::agent::{AgentPlan, Answer, ModelAgent};
 use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_core::plan::{EpisodePlan, TaskPlan};
 use longhaul_core::rounds::opening;
 use longhaul_core::step::StepRecord;
+use longhaul_store::AttemptFinish;
 
 use super::{Attempts, ExportError};
+use crate::measured::{Measured, Plans, measure};
 use crate::view::{EpisodeView, RunView, Trajectories};
+
+/// How many tasks' plans are held at once.
+const PLANS: usize = 256;
 
 /// A run to be exported, or the episodes of some agents of it.
 #[derive(Debug)]
@@ -124,10 +129,23 @@ impl<'a, T: Trajectories> Source<'a, T> {
     /// What was played in an episode's trajectory; none before there is one.
     pub(super) fn played(&self, episode: EpisodeView) -> Result<Option<Played>, ExportError> {
         let Some(attempt) = episode.attempt else { return Ok(None) };
-        let plan: Option<EpisodePlan> = self.plan(&episode.plan);
-        let task: Option<TaskPlan> = plan.as_ref().and_then(|plan| self.plan(&plan.task));
+        let (plan, task) = self.plans(&episode);
         let steps = self.steps(attempt)?;
         Ok(Some(Played { episode, attempt, plan, task, steps }))
+    }
+
+    /// An episode as it is measured; `plans` are those of the run.
+    pub(super) fn measured(&self, plans: &mut Plans<'_, T>, episode: &EpisodeView) -> Result<Measured, ExportError> {
+        let measured = measure(self.from(), plans, episode, "").map_err(|error| self.unreadable(error))?;
+        plans.forget_beyond(PLANS);
+        Ok(measured)
+    }
+
+    /// The plans of an episode and of its task, as far as they are there.
+    pub(super) fn plans(&self, episode: &EpisodeView) -> (Option<EpisodePlan>, Option<TaskPlan>) {
+        let plan: Option<EpisodePlan> = self.plan(&episode.plan);
+        let task = plan.as_ref().and_then(|plan| self.plan(&plan.task));
+        (plan, task)
     }
 
     /// A plan, if it is there and can be read: an export does without what it adds.
@@ -153,9 +171,33 @@ impl Played {
         task.rounds.as_ref().map_or_else(|| task.description.clone(), |plan| opening(&task.description, plan))
     }
 
+    /// The loop of ours around a model that played it, if it was one.
+    pub(super) fn looped(&self) -> Option<&ModelAgent> {
+        looped(&self.plan.as_ref()?.agent)
+    }
+
+    /// How its attempt ended; none before it did.
+    pub(super) fn finish(&self) -> Option<&AttemptFinish> {
+        self.episode.record(self.attempt)?.finish.as_ref()
+    }
+
+    /// The version of the program that ran it.
+    pub(super) fn version(&self) -> &str {
+        let noted = self.finish().map(|finish| finish.notes.version.as_str());
+        noted.filter(|version| !version.is_empty()).unwrap_or("unknown")
+    }
+
     /// The steps of the agent: all but the first observation, and those that open further rounds.
     pub(super) fn answered(&self) -> impl Iterator<Item = (&StepRecord, &Answer)> {
         self.steps.iter().filter_map(|step| Some((step, step.answer.as_ref()?)))
+    }
+}
+
+/// The loop of ours around a model, if an agent is one.
+pub(super) fn looped(agent: &AgentPlan) -> Option<&ModelAgent> {
+    match agent {
+        AgentPlan::Model(agent) => Some(agent),
+        _ => None,
     }
 }
 

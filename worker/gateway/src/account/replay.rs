@@ -33,7 +33,7 @@ pub struct PastCall {
     /// Its record.
     pub record: CallRecord,
     /// Its response, as far as it came.
-    pub body: Vec<u8>,
+    pub body: Bytes,
 }
 
 /// What became of calls while they were answered from the record.
@@ -97,7 +97,7 @@ impl Record {
             tries.push((call, own + earlier));
         }
         let answered = tries.into_iter().filter(|(call, _)| was_seen(call));
-        let waiting = answered.map(|(call, tokens)| Answer { record: call.record, body: call.body.into(), tokens });
+        let waiting = answered.map(|(call, tokens)| Answer { record: call.record, body: call.body, tokens });
         Self { waiting: waiting.collect(), live_from, all, used: 0, replayed: Replayed::default() }
     }
 
@@ -266,14 +266,14 @@ mod tests {
             parts: Vec::new(),
             service: None,
         };
-        PastCall { attempt: 0, end: 10, record, body: b"{}".to_vec() }
+        PastCall { attempt: 0, end: 10, record, body: Bytes::from_static(b"{}") }
     }
 
     fn failed(mut call: PastCall, status: Option<u16>, error: &str) -> PastCall {
         call.record.status = status;
         call.record.error = Some(error.to_owned());
         call.record.usage = None;
-        call.body = Vec::new();
+        call.body = Bytes::new();
         call.record.response = None;
         call
     }

@@ -461,14 +461,13 @@ struct Priced {
 fn price_of(prepared: &Prepared, came: &Came, usage: Option<Usage>, took: Millis, bound: Money) -> Priced {
     let by_time = prepared.price.as_ref().is_some_and(|price| matches!(price.rate, Rate::Time { .. }));
     let whole = came.status.is_some() && came.error.is_none();
-    let (settled, certainty) = match usage {
+    match usage {
+        Some(usage) => served(prepared, came, &usage, took, bound),
         // Time is known without the vendor's word, once the answer is there.
-        None if by_time && whole => return served(prepared, came, &Usage::default(), took, bound),
-        Some(usage) => return served(prepared, came, &usage, took, bound),
-        None if came.free => (Money::ZERO, Certainty::Released),
-        None => (bound, Certainty::Unconfirmed),
-    };
-    Priced { settled, certainty, unknown: None }
+        None if by_time && whole => served(prepared, came, &Usage::default(), took, bound),
+        None if came.free => Priced { settled: Money::ZERO, certainty: Certainty::Released, unknown: None },
+        None => Priced { settled: bound, certainty: Certainty::Unconfirmed, unknown: None },
+    }
 }
 
 /// What usage cost in the tier of service that the vendor names. Where the table does not know that

@@ -12,7 +12,10 @@ fn past(journal: &Memory) -> Vec<PastCall> {
     let records = journal.records().into_iter();
     let body = |response| journal.body(response);
     records
-        .map(|record| PastCall { attempt: 0, end: 2, body: record.response.map(body).unwrap_or_default(), record })
+        .map(|record| {
+            let body = record.response.map(body).unwrap_or_default().into();
+            PastCall { attempt: 0, end: 2, body, record }
+        })
         .collect()
 }
 

@@ -179,13 +179,7 @@ impl Scene {
         let (steps, calls) = (desk.records.lock().unwrap().len(), desk.calls.lock().unwrap().len());
         let plan = plan.as_bytes().to_vec().into();
         coordinator
-            .say(Down::Lease(v1::Lease {
-                attempt: Some(lease.into()),
-                plan,
-                uncapped: true,
-                resumes: false,
-                verifies: String::new(),
-            }))
+            .say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, uncapped: true, ..v1::Lease::default() }))
             .await;
         let ended = |desk: &crate::testing::coordinator::Desk| {
             desk.ends.lock().unwrap().iter().position(|(seen, ..)| *seen == lease)

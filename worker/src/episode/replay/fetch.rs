@@ -134,7 +134,7 @@ async fn past(pieces: Pieces, blobs: &BlobClient) -> Result<Past, FetchError> {
             )));
         };
         let body = record.response.and_then(|response| bodies.get(&response)).cloned().unwrap_or_default();
-        found.push(PastCall { attempt: index, end: link.end, record, body });
+        found.push(PastCall { attempt: index, end: link.end, record, body: body.into() });
     }
     Ok(Past { kept, steps, calls: found, masks })
 }

@@ -125,20 +125,20 @@ impl<'a> Follower<'a> {
 
     /// Waits until an observation without actions before it is as it was recorded.
     pub(super) async fn observe(&mut self, rest: RestRule, recorder: &mut Recorder) -> Result<Frame, Ending> {
-        if self.past.steps.get(self.next as usize).is_some_and(|record| record.answer.is_some()) {
+        let record = self.record()?;
+        if record.answer.is_some() {
             return Err(self.diverged("the record has an answer of the agent there".to_owned()).into());
         }
-        let Followed { frame, .. } = self.look(Vec::new(), rest, self.patience() * FIRST_PATIENCE, recorder).await?;
+        let patience = self.patience() * FIRST_PATIENCE;
+        let Followed { frame, .. } = self.look(record, Vec::new(), rest, patience, recorder).await?;
         Ok(frame)
     }
 
     /// Carries out the actions of an answer that is as it was recorded.
     pub(super) async fn step(&mut self, asked: &Answer, recorder: &mut Recorder) -> Result<Followed, Ending> {
-        let Some(record) = self.past.steps.get(self.next as usize) else {
-            return Err(self.diverged("the record has no such step".to_owned()).into());
-        };
-        if let Some(missing) = self.caller.and_then(|caller| caller.replayed().missing) {
-            return Err(self.diverged(format!("the agent made {missing}")).into());
+        let record = self.record()?;
+        if let Some(fault) = self.not_recorded() {
+            return Err(fault.into());
         }
         let Some(answer) = &record.answer else {
             return Err(self.diverged("the record has no answer of an agent there".to_owned()).into());
@@ -154,22 +154,25 @@ impl<'a> Follower<'a> {
             wait_for_lease(self.attempt).await?;
         }
         let actions = answer.actions.clone();
-        self.look(actions, RestRule::STEP, self.patience(), recorder).await
+        self.look(record, actions, RestRule::STEP, self.patience(), recorder).await
+    }
+
+    /// The next step that is replayed.
+    fn record(&self) -> Result<&'a StepRecord, Fault> {
+        let past = self.past;
+        past.steps.get(self.next as usize).ok_or_else(|| self.diverged("the record has no such step".to_owned()))
     }
 
     /// Injects, and looks until the screen is as it was recorded.
     async fn look(
         &mut self,
+        record: &StepRecord,
         actions: Vec<serde_json::Value>,
         rest: RestRule,
         patience: Duration,
         recorder: &mut Recorder,
     ) -> Result<Followed, Ending> {
-        let past = self.past;
-        let Some(record) = past.steps.get(self.next as usize) else {
-            return Err(self.diverged("the record has no such step".to_owned()).into());
-        };
-        let masks = past.masks.get(self.next as usize).cloned().unwrap_or_default();
+        let masks = self.past.masks.get(self.next as usize).cloned().unwrap_or_default();
         let png: Arc<[u8]> = match self.attempt.shared.blobs.get(record.screen.png).await {
             Ok(png) => png.into(),
             Err(error) if error.is_missing() => {
@@ -252,11 +255,17 @@ impl<'a> Follower<'a> {
         fault(FaultClass::ReplayDiverged, format!("the replay diverged at step {step} of {of}: {why}"))
     }
 
+    /// The agent made a call that the record does not hold, if it did.
+    fn not_recorded(&self) -> Option<Fault> {
+        let missing = self.caller?.replayed().missing?;
+        Some(self.diverged(format!("the agent made {missing}")))
+    }
+
     /// What a failure of the agent means, which may come of a call that the record does not hold:
     /// where it had answered, it had not failed.
     pub(super) fn agent_failed(&self, fault: Fault) -> Fault {
-        match self.caller.and_then(|caller| caller.replayed().missing) {
-            Some(missing) => self.diverged(format!("the agent made {missing}")),
+        match self.not_recorded() {
+            Some(fault) => fault,
             None if fault.class == FaultClass::AgentCrashed => {
                 let log_tail = fault.log_tail.clone();
                 Fault { log_tail, ..self.diverged(format!("the agent failed, and had answered: {}", fault.message)) }

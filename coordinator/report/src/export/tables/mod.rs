@@ -9,14 +9,12 @@ mod table;
 
 use std::rc::Rc;
 
-use longhaul_core::plan::EpisodePlan;
-
 use self::rows::{AttemptRow, CallRow, EpisodeRow, RunRow, StepRow};
 use self::table::{Field, Table};
 use super::files::{Pictures, Staging};
 use super::source::Source;
 use super::{Attempts, ExportError, Exported};
-use crate::measured::{Plans, measure};
+use crate::measured::Plans;
 use crate::view::Trajectories;
 
 /// A column of a table, for documents.
@@ -81,12 +79,7 @@ pub(super) fn write<T: Trajectories>(
         let mut episodes = 0;
         source.each(|episode| {
             let episode = Rc::new(episode);
-            let measured =
-                measure(source.from(), &mut plans, &episode, "").map_err(|error| source.unreadable(error))?;
-            plans.forget_beyond(PLANS);
-            let plan: Option<EpisodePlan> = source.plan(&episode.plan);
-            let seed = plan.as_ref().map(|plan| plan.seed);
-            let agent = plan.map(|plan| plan.agent);
+            let measured = source.measured(&mut plans, &episode)?;
             for (attempt, step) in source.taken(&episode, attempts)? {
                 if screenshots {
                     pictures.add(&step.screen.png, || source.screen(attempt, &step))?;
@@ -101,7 +94,7 @@ pub(super) fn write<T: Trajectories>(
                 }
                 tables.attempts.push(&AttemptRow { episode: Rc::clone(&episode), attempt: attempt.clone() })?;
             }
-            tables.episodes.push(&EpisodeRow { episode, measured, agent, seed })?;
+            tables.episodes.push(&EpisodeRow { episode, measured })?;
             episodes += 1;
             Ok(())
         })?;
@@ -117,6 +110,3 @@ pub(super) fn write<T: Trajectories>(
     calls.finish()?;
     Ok(exported)
 }
-
-/// How many tasks' plans are held at once.
-const PLANS: usize = 256;

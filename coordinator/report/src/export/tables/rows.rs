@@ -2,12 +2,10 @@
 
 use std::rc::Rc;
 
-use longhaul_core::agent::AgentPlan;
-use longhaul_core::budget::EpisodeBudget;
-use longhaul_core::call::{CallRecord, Certainty, Purpose, PurseKind};
+use longhaul_core::agent::ModelAgent;
+use longhaul_core::call::{CallRecord, PurseKind};
 use longhaul_core::ids::AttemptId;
 use longhaul_core::measure::State;
-use longhaul_core::money::Money;
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::price::Usage;
@@ -15,7 +13,7 @@ use longhaul_core::step::{ActionOutcome, StepRecord};
 use longhaul_store::{AttemptFinish, AttemptRecord};
 use serde::Serialize;
 
-use super::super::source::{first_own, taken_by};
+use super::super::source::{first_own, looped, taken_by};
 use super::table::{Cell, Field, Kind};
 use crate::measured::Measured;
 use crate::view::{EpisodeView, RunView};
@@ -30,8 +28,6 @@ pub(super) struct RunRow {
 pub(super) struct EpisodeRow {
     pub(super) episode: Rc<EpisodeView>,
     pub(super) measured: Measured,
-    pub(super) agent: Option<AgentPlan>,
-    pub(super) seed: Option<u64>,
 }
 
 /// A row of `attempts`.
@@ -105,10 +101,14 @@ pub(super) fn episodes() -> Vec<Field<EpisodeRow>> {
             json(&row.measured.row.splits)
         }),
         known("agent", Kind::Text, "the agent's name", |row| row.episode.agent.as_str().into()),
-        maybe("model", Kind::Text, "its model, if it is a loop of ours around one", |row| model(row).into()),
-        maybe("harness", Kind::Text, "that loop", |row| harness(row).into()),
+        maybe("model", Kind::Text, "its model, if it is a loop of ours around one", |row| {
+            agent(row).map(|agent| agent.model.as_str()).into()
+        }),
+        maybe("harness", Kind::Text, "that loop", |row| agent(row).map(|agent| agent.harness.name()).into()),
         known("sample", Kind::Whole, "which repetition, from 0", |row| row.episode.sample.into()),
-        maybe("seed", Kind::Unsigned, "for whatever is random in the episode", |row| row.seed.into()),
+        maybe("seed", Kind::Unsigned, "for whatever is random in the episode", |row| {
+            row.measured.provenance.seed.into()
+        }),
         known(
             "state",
             Kind::Text,
@@ -119,7 +119,7 @@ pub(super) fn episodes() -> Vec<Field<EpisodeRow>> {
             row.measured.row.passed().into()
         }),
         maybe("score", Kind::Real, "as the verifier or judge gave it, 0 to 100 by convention", |row| {
-            row.measured.row.state.score().map_or(Cell::Null, Into::into)
+            row.measured.row.state.score().into()
         }),
         maybe("ended_by", Kind::Text, "what ended the agent's part: agent, steps, time, budget, ...", |row| {
             row.measured.row.state.ended_by().map_or(Cell::Null, |by| word(&by))
@@ -150,7 +150,9 @@ pub(super) fn episodes() -> Vec<Field<EpisodeRow>> {
             "rounds and what was checked in each, a checklist as one round: JSON, a list",
             |row| json(&row.measured.row.rounds),
         ),
-        maybe("max_steps", Kind::Whole, "its budget of steps", |row| caps(row).map(|caps| caps.max_steps).into()),
+        maybe("max_steps", Kind::Whole, "its budget of steps", |row| {
+            row.measured.row.caps.map(|caps| caps.max_steps).into()
+        }),
         maybe("acting_millis", Kind::Whole, "from the first observation to the last answer, milliseconds", |row| {
             row.measured.row.time.into()
         }),
@@ -181,22 +183,8 @@ pub(super) fn episodes() -> Vec<Field<EpisodeRow>> {
     fields
 }
 
-fn model(row: &EpisodeRow) -> Option<String> {
-    match &row.agent {
-        Some(AgentPlan::Model(agent)) => Some(agent.model.clone()),
-        _ => None,
-    }
-}
-
-fn harness(row: &EpisodeRow) -> Option<String> {
-    match &row.agent {
-        Some(AgentPlan::Model(agent)) => Some(agent.harness.name().to_owned()),
-        _ => None,
-    }
-}
-
-fn caps(row: &EpisodeRow) -> Option<EpisodeBudget> {
-    row.measured.row.caps
+fn agent(row: &EpisodeRow) -> Option<&ModelAgent> {
+    looped(row.measured.provenance.agent.as_ref()?)
 }
 
 /// What the tokens of a row are counted from.
@@ -376,22 +364,6 @@ pub(super) fn steps() -> Vec<Field<StepRow>> {
     ]
 }
 
-const fn purpose(purpose: Purpose) -> &'static str {
-    match purpose {
-        Purpose::Agent => "agent",
-        Purpose::Audit => "audit",
-        Purpose::Judge => "judge",
-    }
-}
-
-const fn certainty(certainty: Certainty) -> &'static str {
-    match certainty {
-        Certainty::Reported => "reported",
-        Certainty::Unconfirmed => "unconfirmed",
-        Certainty::Released => "released",
-    }
-}
-
 pub(super) fn calls() -> Vec<Field<CallRow>> {
     let mut fields = vec![
         known("run", Kind::Text, "id of the run", |row: &CallRow| row.episode.id.run.to_string().into()),
@@ -401,7 +373,7 @@ pub(super) fn calls() -> Vec<Field<CallRow>> {
         known("step", Kind::Whole, "the step that it is part of", |row| row.call.step.into()),
         known("at", Kind::Time, "when it was reserved", |row| row.call.at.into()),
         known("took_millis", Kind::Whole, "how long it took, milliseconds", |row| row.call.took.into()),
-        known("purpose", Kind::Text, "agent, audit or judge", |row| purpose(row.call.purpose).into()),
+        known("purpose", Kind::Text, "agent, audit or judge", |row| word(&row.call.purpose)),
         known("of_judge", Kind::Truth, "whether the budget for judging paid it", |row| {
             (row.call.purpose.purse() == PurseKind::Judge).into()
         }),
@@ -415,12 +387,12 @@ pub(super) fn calls() -> Vec<Field<CallRow>> {
         maybe("status", Kind::Whole, "of the HTTP answer; null if none came", |row| row.call.status.into()),
         maybe("error", Kind::Text, "what went wrong", |row| row.call.error.clone().into()),
         known("reserved_nanos", Kind::Whole, "the most that it could cost, billionths of a dollar", |row| {
-            money(row.call.reserved)
+            row.call.reserved.into()
         }),
-        known("settled_nanos", Kind::Whole, "what it cost, billionths of a dollar", |row| money(row.call.settled)),
-        known("settled_dollars", Kind::Dollars, "the same in dollars", |row| money(row.call.settled)),
+        known("settled_nanos", Kind::Whole, "what it cost, billionths of a dollar", |row| row.call.settled.into()),
+        known("settled_dollars", Kind::Dollars, "the same in dollars", |row| row.call.settled.into()),
         known("certainty", Kind::Text, "reported, unconfirmed (settled whole) or released (nothing)", |row| {
-            certainty(row.call.certainty).into()
+            word(&row.call.certainty)
         }),
     ];
     fields.extend(tokens());
@@ -433,8 +405,4 @@ pub(super) fn calls() -> Vec<Field<CallRow>> {
         known("late", Kind::Truth, "whether it came after another attempt had its place", |row| row.late.into()),
     ]);
     fields
-}
-
-fn money(amount: Money) -> Cell {
-    amount.into()
 }
