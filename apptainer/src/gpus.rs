@@ -5,7 +5,9 @@
 //! heed that reaches its neighbour's, as long as the site does not confine jobs to their devices.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use longhaul_core::helper::CommandSpec;
@@ -145,17 +147,70 @@ impl Gpus {
         &self.ids
     }
 
-    /// The first of them; none if no one is wanted.
-    #[must_use]
-    pub fn first(mut self, count: usize) -> Option<Self> {
-        self.ids.truncate(count);
-        Self::new(self.maker, self.ids)
+    /// The first of them that no other worker of this node has, and the locks in `folder` by which others
+    /// know that these are taken now: for as long as the locks are held. Where `job` shares processors
+    /// out, only its own workers count: the same name may be another processor in another job.
+    ///
+    /// # Errors
+    ///
+    /// A lock cannot be made.
+    pub fn claim(self, most: usize, job: Option<&str>, folder: &Path) -> Result<(Option<Self>, Vec<File>), ClaimError> {
+        let (mut ids, mut locks) = (Vec::new(), Vec::new());
+        for id in self.ids {
+            if locks.len() == most {
+                break;
+            }
+            if let Some(lock) = lock(&folder.join(lock_name(self.maker, job, &id)))? {
+                ids.push(id);
+                locks.push(lock);
+            }
+        }
+        Ok((Self::new(self.maker, ids), locks))
     }
 
     /// What says to a program that these are its own, as `NAME=VALUE`.
     fn variables(&self) -> Vec<String> {
         let ids = self.ids.join(",");
         self.maker.variables().iter().map(|name| format!("{name}={ids}")).collect()
+    }
+}
+
+/// A lock of a graphics processor cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} cannot be made or locked")]
+pub struct ClaimError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The name of a processor's lock; `/` is in the names of parts of processors.
+fn lock_name(maker: Maker, job: Option<&str>, id: &str) -> String {
+    let of_job = job.map(|job| format!("job{job}-")).unwrap_or_default();
+    format!("longhaul-gpu-{of_job}{}-{id}.lock", maker.name()).replace('/', "_")
+}
+
+/// Locks a file, which anybody may do and nobody writes to; nothing if somebody has.
+fn lock(path: &Path) -> Result<Option<File>, ClaimError> {
+    let failed = |source| ClaimError { path: path.to_owned(), source };
+    // Never through a link of somebody else's, in a folder that all may write to, nor waiting for who might
+    // write to a pipe of theirs.
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let open = || OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path) {
+                // Another worker was faster.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(),
+                made => made,
+            }
+        }
+        opened => opened,
+    };
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(source)) => Err(failed(source)),
     }
 }
 
@@ -296,7 +351,43 @@ mod tests {
         let told = |gpus: &Gpus| command(gpus).split_off(4);
         assert_eq!(told(&gpus(Maker::Nvidia, &["1", "3"])), ["CUDA_VISIBLE_DEVICES=1,3", "NVIDIA_VISIBLE_DEVICES=1,3"]);
         assert_eq!(told(&gpus(Maker::Amd, &["0"])), ["ROCR_VISIBLE_DEVICES=0"]);
-        assert_eq!(gpus(Maker::Amd, &["0", "1"]).first(1), Some(gpus(Maker::Amd, &["0"])));
-        assert_eq!(gpus(Maker::Amd, &["0"]).first(0), None);
+    }
+
+    #[test]
+    fn two_workers_of_one_node_have_none_in_common() {
+        let folder = tempfile::tempdir().unwrap();
+        let claim = |most, job: Option<&str>| {
+            let gpus = Gpus::new(Maker::Nvidia, ["0", "MIG-GPU-5ebe/1/0", "2"].map(str::to_owned).into()).unwrap();
+            let (gpus, locks) = gpus.claim(most, job, folder.path()).unwrap();
+            (gpus.map(|gpus| gpus.ids().join(" ")).unwrap_or_default(), locks)
+        };
+        let (one, locks) = claim(1, None);
+        assert_eq!((one.as_str(), locks.len()), ("0", 1));
+        let (two, _held) = claim(9, None);
+        assert_eq!(two, "MIG-GPU-5ebe/1/0 2");
+        assert_eq!(claim(9, None).0, "", "all are taken");
+        assert_eq!(claim(9, Some("7")).0, "0 MIG-GPU-5ebe/1/0 2", "within a job, names are its own");
+        assert_eq!(claim(0, Some("7")).0, "");
+        drop(locks);
+        assert_eq!(claim(9, None).0, "0", "its worker is gone");
+    }
+
+    #[test]
+    fn a_link_of_somebody_elses_is_no_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(lock_name(Maker::Amd, None, "0"));
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), name).unwrap();
+        let gpus = Gpus::new(Maker::Amd, vec!["0".to_owned()]).unwrap();
+        assert!(gpus.claim(1, None, folder.path()).is_err());
+        assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn a_pipe_of_somebody_elses_holds_up_no_worker() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join(lock_name(Maker::Amd, None, "0"));
+        assert!(std::process::Command::new("mkfifo").arg(name).status().unwrap().success());
+        let gpus = Gpus::new(Maker::Amd, vec!["0".to_owned()]).unwrap();
+        assert_eq!(gpus.claim(1, None, folder.path()).unwrap().1.len(), 1);
     }
 }

@@ -277,6 +277,7 @@ mod tests {
             urls: vec![url.to_owned()],
             secret: None,
             limits: RateLimits::default(),
+            model_limits: Vec::new(),
             call_limit,
             retries: 0,
             relay,

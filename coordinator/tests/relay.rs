@@ -33,6 +33,7 @@ fn endpoint(port: u16, relay: bool) -> EndpointPlan {
         urls: vec![format!("http://127.0.0.1:{port}")],
         secret: None,
         limits: RateLimits::default(),
+        model_limits: Vec::new(),
         call_limit: Millis::from_secs(60),
         retries: 0,
         relay,

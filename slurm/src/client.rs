@@ -244,8 +244,9 @@ impl<C: Commands> Client<C> {
         const PROGRAM: &str = "squeue";
         let json = self.version.has_good_json();
         let mut args = if json { queue::json_arguments() } else { queue::fixed_arguments(&self.separator) };
-        // Ended ones too: how a job ended is otherwise known to accounting alone.
-        args.extend(["--me".to_owned(), "--states=all".to_owned()]);
+        // Ended ones too: how a job ended is otherwise known to accounting alone. And those in partitions
+        // that the site hides, which are ours all the same.
+        args.extend(["--all", "--me", "--states=all"].map(str::to_owned));
         args.extend(token.map(|token| format!("--name={token}")));
         let output = self.run(PROGRAM, args, self.limits.query).await?;
         let answer = succeeded(PROGRAM, output)?;

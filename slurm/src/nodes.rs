@@ -17,10 +17,10 @@ pub struct DrainedNode {
     pub reason: Option<String>,
 }
 
-/// What `sinfo` is asked: a line for each node in each of its partitions.
+/// What `sinfo` is asked: a line for each node in each of its partitions, of hidden ones too.
 pub(crate) fn arguments(separator: &str) -> Vec<String> {
     let format = format!("--Format={}", records::format_argument(&FIELDS, separator));
-    ["--noheader", "--Node", "--states=drain"].map(str::to_owned).into_iter().chain([format]).collect()
+    ["--noheader", "--all", "--Node", "--states=drain"].map(str::to_owned).into_iter().chain([format]).collect()
 }
 
 /// Reads the answer; each node once.

@@ -97,9 +97,10 @@ impl Partition {
     }
 }
 
-/// What `sinfo` is asked.
+/// What `sinfo` is asked. A site may hide a partition that jobs are sent to all the same.
 pub(crate) fn arguments(separator: &str) -> Vec<String> {
-    vec!["--noheader".to_owned(), format!("--Format={}", records::format_argument(&FIELDS, separator))]
+    let format = format!("--Format={}", records::format_argument(&FIELDS, separator));
+    ["--noheader", "--all"].map(str::to_owned).into_iter().chain([format]).collect()
 }
 
 /// Reads the answer: a line for each group of nodes, gathered into partitions.

@@ -1,5 +1,7 @@
 //! `longhaul slurm`, and how `--slurm` of `run` and `serve` asks for workers.
 
+mod advice;
+
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -12,7 +14,7 @@ use longhaul_engine::state::Capacity;
 use longhaul_engine::{Pool, PoolId};
 use longhaul_node::error::NodeError;
 use longhaul_proto::v1;
-use longhaul_slurm::{Limits, Memory, Template, WarningSignal, WorkerCommand};
+use longhaul_slurm::{Failure, Limits, Memory, Template, WarningSignal, WorkerCommand};
 use serde_json::json;
 
 use crate::bases;
@@ -300,12 +302,26 @@ pub fn engine_settings(engine: longhaul_engine::Settings, settings: &Settings) -
 ///
 /// # Errors
 ///
-/// Slurm's programs are not there, or the image cannot be made.
+/// Slurm's programs are not there or see no cluster, or the image cannot be made.
 pub async fn prepare(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), CliError> {
-    // Fields are told apart by a random word only where answers are read.
-    longhaul_slurm::Client::connect(longhaul_slurm::System::default(), 0, limits(settings))
-        .await
-        .map_err(|failure| CliError::Start(StartError::Slurm(failure)))?;
+    let failed = |failure| CliError::Start(StartError::Slurm(failure));
+    let random = u64::from(std::process::id());
+    let client = longhaul_slurm::Client::connect(longhaul_slurm::System::default(), random, limits(settings));
+    let client = client.await.map_err(failed)?;
+    let seen = async { Ok::<_, Failure>((client.config().await?, client.partitions().await?)) };
+    match seen.await {
+        Ok((cluster, partitions)) => {
+            for said in advice::advice(&cluster, &partitions, settings) {
+                output::note(&output::escape(&said));
+            }
+        }
+        Err(failure @ Failure::NoCluster { .. }) => return Err(failed(failure)),
+        // It may be away for a while, and is asked again and again.
+        Err(failure) => {
+            let why = output::escape(&failure.to_string());
+            output::note(&format!("what Slurm has is not known, and nothing is asked for until it is: {why}"));
+        }
+    }
     match machine(place, settings).await {
         Ok(machine) => Ok(machine.images().await?),
         Err(error) => {

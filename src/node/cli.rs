@@ -162,10 +162,20 @@ pub struct WorkerArgs {
 #[derive(Debug, Subcommand)]
 pub enum WorkerCommand {
     /// Remove what dead workers left on this machine: sandboxes, mounts, files.
+    #[command(after_help = "\
+Examples:
+  longhaul worker clean
+  longhaul worker clean --scratch /local/longhaul --undelivered
+
+What dead workers recorded and did not deliver is kept: the next worker that starts here over the
+same folder delivers it. What no coordinator takes any more stays until it is removed with --undelivered.")]
     Clean {
         /// Where layers and scratch are.
         #[command(flatten)]
         place: LayerPlaceArgs,
+        /// Removes too what was recorded and not delivered: then it is lost.
+        #[arg(long)]
+        undelivered: bool,
     },
 }
 

@@ -14,6 +14,7 @@ pub mod cli;
 pub mod doctor;
 pub mod error;
 pub mod exit;
+mod files;
 pub mod layers;
 pub mod machine;
 pub mod nearest;
@@ -93,6 +94,7 @@ pub fn parse<C: Parser>(args: Vec<OsString>) -> Result<C, Exit> {
 ///
 /// It fails, or nothing can be waited for here.
 pub fn wait<T, E: From<NodeError>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    files::raise();
     let runtime = tokio::runtime::Runtime::new().map_err(|error| NodeError::Machine(Box::new(error)))?;
     let outcome = runtime.block_on(work);
     // A blocking read that hangs on a dead disk does not keep the process.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, BaseSource, base, filesystem};
+use longhaul_apptainer::{Apptainer, BaseDefinition, BaseImage, BaseSource, Limits, base, filesystem};
 use longhaul_core::digest::Digest;
 use longhaul_slurm::Allocation;
 use nix::sys::stat::{Mode, umask};
@@ -56,8 +56,15 @@ pub(crate) async fn found(place: &LayerPlaceArgs, settings: &Settings) -> Result
     let scratch = places::scratch(place.scratch.as_deref(), settings, tmp.as_deref())?;
     let bases = Bases::new(&place.bases, &settings.base)?;
     let apptainer = Apptainer::detect().await.map_err(|error| NodeError::Machine(Box::new(error)))?;
+    let apptainer = apptainer.with_limits(call_limits(settings));
     scratch_folder(&scratch)?;
     Ok(Machine { apptainer, layers, scratch, allocation, bases })
+}
+
+/// How long what Apptainer is called for may take.
+pub(crate) fn call_limits(settings: &Settings) -> Limits {
+    let (start, build) = (settings.worker.start_limit.to_std(), settings.base.build_limit.to_std());
+    Limits { start, build, ..Limits::default() }
 }
 
 impl Machine {

@@ -1,27 +1,31 @@
 //! `longhaul worker`: takes episodes from a coordinator and runs them here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use longhaul_apptainer::janitor::Cleared;
 use longhaul_apptainer::layers::{Bound, LayerStore, Pruned, StoreError};
 use longhaul_apptainer::{Gpus, filesystem, janitor};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::WorkerId;
+use longhaul_core::text::chain;
 use longhaul_core::time::Timestamp;
 use longhaul_proto::access::{Access, AccessError, MAX_MESSAGE_BYTES, pass_file};
 use longhaul_proto::convert::{self, ConvertError};
 use longhaul_proto::v1;
 use longhaul_proto::v1::control_service_client::ControlServiceClient;
 use longhaul_slurm::Allocation;
-use longhaul_worker::{Endpoint, NodeLimits, Prepared, Shutdown, ShutdownTrigger, WorkerConfig};
+use longhaul_worker::{DeadHomes, Endpoint, NodeLimits, Prepared, Shutdown, ShutdownTrigger, WorkerConfig};
 use rand::TryRngCore;
 
 use crate::bases::certificate_variables;
 use crate::cli::{LayerPlaceArgs, WorkerArgs, WorkerCommand};
 use crate::error::NodeError;
-use crate::machine::{Machine, THIS_PROGRAM, found, hostname, machine, with_shipped};
+use crate::files;
+use crate::machine::{Machine, THIS_PROGRAM, call_limits, found, hostname, machine, with_shipped};
 use crate::output;
 use crate::settings::{Carry, Settings};
 use crate::signals::Signals;
@@ -33,14 +37,17 @@ const REPLAY_PATIENCE: Duration = Duration::from_secs(15);
 /// Where a node's devices are.
 const DEVICES: &str = "/dev";
 
+/// Where all workers of a node, whosever they are, see each other's locks.
+const LOCKS: &str = "/tmp";
+
 /// Works until a signal, or does what the subcommand says.
 ///
 /// # Errors
 ///
 /// The machine lacks something, or the coordinator cannot be reached or refuses.
 pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), NodeError> {
-    if let Some(WorkerCommand::Clean { place }) = args.command {
-        return clean(&place, settings).await;
+    if let Some(WorkerCommand::Clean { place, undelivered }) = args.command {
+        return clean(&place, undelivered, settings).await;
     }
     // First of all, so that a signal that comes early is heard.
     let (trigger, shutdown) = Shutdown::new();
@@ -50,7 +57,9 @@ pub async fn worker(args: WorkerArgs, settings: &Settings) -> Result<(), NodeErr
     let access = &own_access(named, machine.allocation.as_ref());
     let endpoint = Endpoint::of(&Access::read(access).map_err(NodeError::Access)?, access);
     let mut config = config(&machine, PathBuf::new(), args.slots, settings)?;
-    config.gpus = gpus(args.gpus.unwrap_or(settings.worker.gpus))?;
+    // The locks say to other workers of this node which are taken, for as long as this one works.
+    let (gpus, _locks) = gpus(args.gpus.unwrap_or(settings.worker.gpus), machine.allocation.as_ref())?;
+    config.gpus = gpus;
     config.image = if machine.has_image() {
         machine.image().await?.path
     } else {
@@ -206,18 +215,27 @@ pub(crate) fn present_gpus() -> std::io::Result<Option<Gpus>> {
     Gpus::look(Path::new(DEVICES), |name| std::env::var(name).ok())
 }
 
-/// So many of them; fewer, if there are not as many.
-fn gpus(asked: u32) -> Result<Option<Gpus>, NodeError> {
+/// So many of them, with the locks that say so; fewer, if there are not as many, or other workers have them.
+fn gpus(asked: u32, allocation: Option<&Allocation>) -> Result<(Option<Gpus>, Vec<File>), NodeError> {
     if asked == 0 {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
     let found = present_gpus().map_err(|source| NodeError::File { path: DEVICES.into(), doing: "examined", source })?;
-    let gpus = found.and_then(|found| found.first(usize::try_from(asked).unwrap_or(usize::MAX)));
-    let offered = gpus.as_ref().map_or(0, |gpus| gpus.ids().len());
-    if u32::try_from(offered) != Ok(asked) {
-        tracing::warn!(asked, offered, "fewer graphics processors are here than were asked for; see `longhaul doctor`");
+    let most = usize::try_from(asked).unwrap_or(usize::MAX);
+    let job = allocation.map(|allocation| allocation.job_id.as_str());
+    let (gpus, locks) = match found {
+        Some(found) => found.claim(most, job, Path::new(LOCKS)).map_err(|error| NodeError::Machine(Box::new(error)))?,
+        None => (None, Vec::new()),
+    };
+    if u32::try_from(locks.len()) != Ok(asked) {
+        let offered = locks.len();
+        tracing::warn!(
+            asked,
+            offered,
+            "fewer graphics processors than were asked for are here and not another worker's; see `longhaul doctor`"
+        );
     }
-    Ok(gpus)
+    Ok((gpus, locks))
 }
 
 /// Whether layers go to other nodes, and come from them, through the coordinator.
@@ -264,36 +282,54 @@ fn limits(settings: &Settings, slots: Option<u32>, allocation: Option<&Allocatio
     NodeLimits {
         cpu_millis: cpus.map(|cpus| cpus.saturating_mul(1000)),
         memory_mib,
-        max_slots: slots.unwrap_or(worker.slots),
+        max_slots: files::bound(slots.unwrap_or(worker.slots)),
         starts: worker.starts,
         cache_bytes: worker.cache_size,
         disk_floor_mib: worker.disk_floor / MIB,
         spool_bytes: worker.spool_size,
         spool_steps: worker.spool_steps,
+        calls: call_limits(settings),
     }
 }
 
-async fn clean(place: &LayerPlaceArgs, settings: &Settings) -> Result<(), NodeError> {
+/// Clears away what dead workers left: what runs of their sandboxes and builds, their folders, and
+/// those of their own. What they had recorded and not delivered is kept for the next worker, unless it is
+/// to go as well.
+async fn clean(place: &LayerPlaceArgs, undelivered: bool, settings: &Settings) -> Result<(), NodeError> {
     let machine = found(place, settings).await?;
-    if !machine.has_image() {
-        output::note("there is no base image: nothing was ever started from this layer folder");
-        return Ok(());
-    }
-    let image = machine.image().await?;
-    let cleared = janitor::clean(&machine.apptainer, &image.path, &machine.scratch)
+    let image = if machine.has_image() { Some(machine.image().await?.path) } else { None };
+    let Machine { apptainer, scratch, .. } = &machine;
+    let Cleared { mut removed, held, foreign, mut failed } = janitor::clean(apptainer, image.as_deref(), scratch)
         .await
         .map_err(|error| NodeError::Machine(Box::new(error)))?;
-    for folder in &cleared.removed {
+    let homes = DeadHomes::look(scratch, undelivered).map_err(NodeError::Worker)?;
+    for folder in homes.removable() {
+        let outcome = match &image {
+            Some(image) => apptainer.remove_folder(image, scratch, folder).await.map_err(|error| chain(&error)),
+            None => std::fs::remove_dir_all(folder).map_err(|error| error.to_string()),
+        };
+        match outcome {
+            Ok(()) => removed.push(folder.to_owned()),
+            Err(reason) => failed.push((folder.to_owned(), reason)),
+        }
+    }
+    for folder in &removed {
         output::note(&format!("removed {}", folder.display()));
     }
-    for folder in &cleared.held {
+    for folder in &held {
         output::note(&format!("left alone, since a worker uses it: {}", folder.display()));
     }
-    for (folder, reason) in &cleared.failed {
+    for folder in &foreign {
+        output::note(&format!("left alone, since it is only called like ours: {}", folder.display()));
+    }
+    for folder in homes.undelivered() {
+        output::note(&format!("kept for the next worker here, which delivers it: {}", folder.display()));
+    }
+    for (folder, reason) in &failed {
         output::note(&format!("could not be removed: {}: {}", folder.display(), output::escape(reason)));
     }
-    if cleared.removed.is_empty() && cleared.failed.is_empty() {
-        output::note(&format!("nothing was left in {}", machine.scratch.display()));
+    if removed.is_empty() && failed.is_empty() {
+        output::note(&format!("nothing was left in {}", scratch.display()));
     }
     Ok(())
 }

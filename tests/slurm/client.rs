@@ -90,7 +90,8 @@ fn runs(job: &JobView) -> bool {
 
 #[tokio::test]
 async fn allocations_are_asked_for_seen_and_cancelled() -> Result<()> {
-    let cluster = Cluster::up(&Options::default())?;
+    let conf = "PartitionName=hidden Nodes=ALL Hidden=YES MaxTime=INFINITE\n";
+    let cluster = Cluster::up(&Options { conf, ..Options::default() })?;
     let client = cluster.client(Limits::default()).await?;
 
     // What there is.
@@ -185,6 +186,12 @@ async fn allocations_are_asked_for_seen_and_cancelled() -> Result<()> {
     })
     .await?;
     one(&client, &token(1)?, "the single job to run on", runs).await?;
+
+    // One in a partition that the site hides: it is ours all the same.
+    ensure!(partitions.iter().any(|partition| partition.name == "hidden"), "{partitions:?}");
+    let hidden = Template { partition: Some("hidden".to_owned()), ..template() };
+    client.submit(&script(&hidden, &request(&cluster, 5, Shape::Single, WORKER)?)?).await?;
+    one(&client, &token(5)?, "the job of the hidden partition to run", runs).await?;
 
     // One that ends by itself, and how.
     client.submit(&script(&template(), &request(&cluster, 4, Shape::Single, BRIEF)?)?).await?;

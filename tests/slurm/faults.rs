@@ -58,6 +58,9 @@ fn what_an_allocation_gives_back_at_its_end_goes_on_in_another_one() -> Result<(
 
     running.end()?.expect_code(0)?;
     figures::run(&world, "all of these faults", SANDBOXES)?;
+    // Each time all sixteen were given back, and their sandboxes gone, within the ten seconds of these tests.
+    let (told, late) = (world.logged("told to stop; leases")?, world.logged("the grace is over")?);
+    ensure!(told.len() >= 3 && late.is_empty(), "{told:#?} {late:#?}");
     let seen: Vec<Live> = gone.into_iter().chain(fourth).collect();
     world.expect_whole(SANDBOXES, &seen, &["preempted"])?;
     world.expect_nothing(&[])

@@ -36,11 +36,22 @@ pub struct Options {
     pub conf: &'static str,
     /// A worker other than the program's own.
     pub worker: Option<PathBuf>,
+    /// Whether leases last as they do for people, and not a fourth of that.
+    pub usual_leases: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 4, cpus: 16, memory_mib: 32_000, net: false, cgroup: false, conf: "", worker: None }
+        Self {
+            nodes: 4,
+            cpus: 16,
+            memory_mib: 32_000,
+            net: false,
+            cgroup: false,
+            conf: "",
+            worker: None,
+            usual_leases: false,
+        }
     }
 }
 

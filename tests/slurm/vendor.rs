@@ -14,6 +14,28 @@ use super::world::now;
 /// Its port, on its host's own loopback.
 pub const PORT: u16 = 8000;
 
+/// What a call of it costs, in billionths of a dollar: ten tokens read and five written.
+pub const CALL_NANOS: u64 = 10 * 1_000 + 5 * 5_000;
+
+/// Its prices.
+pub const PRICES: &str = "\
+date = \"2026-11-01\"
+
+[[price]]
+vendor = \"standin\"
+model = \"m\"
+date = \"2026-11-01\"
+source = \"its own list\"
+input = \"1\"
+cache_write = \"1\"
+cache_write_long = \"1\"
+cache_read = \"1\"
+output = \"5\"
+context = 200000
+max_output = 1000
+image = { rule = \"fixed\", tokens = 800 }
+";
+
 /// What its model says to a call, by its number; nothing if that is never answered.
 pub type Says = fn(usize) -> Option<Value>;
 
@@ -106,5 +128,7 @@ pub fn calls(name: &str, arguments: &Value) -> Value {
 /// An endpoint of the settings for whoever is on the vendor's host; `more` goes into its table.
 #[must_use]
 pub fn endpoint(name: &str, more: &str) -> String {
-    format!("\n[endpoint.{name}]\nprotocol = \"openai\"\nurls = [\"http://127.0.0.1:{PORT}\"]\n{more}")
+    format!(
+        "\n[endpoint.{name}]\nprotocol = \"openai\"\nvendor = \"standin\"\nurls = [\"http://127.0.0.1:{PORT}\"]\n{more}"
+    )
 }

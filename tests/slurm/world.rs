@@ -8,9 +8,10 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
+use longhaul_core::money::Money;
 use serde_json::Value;
 
-use super::{Cluster, Options};
+use super::{Cluster, Options, vendor};
 use crate::command::{Longhaul, Running, wait_for};
 use crate::place::Place;
 use crate::{leftovers, tree};
@@ -18,11 +19,6 @@ use crate::{leftovers, tree};
 /// Everything soon, so that a test waits for seconds. Slurm's own patience with what it ends
 /// (KillWait) is 30 s unless a site says otherwise; a worker takes much less of it.
 const SOON: &str = "\
-[coordinator]
-lease_ttl = \"10s\"
-lease_skew = \"2s\"
-heartbeat = \"2s\"
-
 [worker]
 disk_floor = \"100MiB\"
 grace = \"10s\"
@@ -31,6 +27,14 @@ grace = \"10s\"
 backoff = \"1s\"
 # The hands of a clock are never where they were: no replay of its episodes comes to the same screen.
 resume = \"restart\"
+";
+
+/// Leases that are over soon, for the same reason.
+const SHORT_LEASES: &str = "\
+[coordinator]
+lease_ttl = \"10s\"
+lease_skew = \"2s\"
+heartbeat = \"2s\"
 ";
 
 /// The least task there is: a clock, in `tests/slurm/benchmark`.
@@ -117,7 +121,11 @@ impl World {
         tree::copy(&tree::repository().join("tests/slurm/benchmark"), &place.path("clocks"), place.account())?;
         let cluster = Cluster::up(options)?;
         let host = if options.net { "10.77.0.1" } else { "127.0.0.1" };
-        let mut settings = format!("{SOON}\n[slurm]\npoll = \"1s\"\nhost = \"{host}\"\n");
+        let prices = place.path("prices.toml");
+        std::fs::write(&prices, vendor::PRICES)?;
+        let leases = if options.usual_leases { "" } else { SHORT_LEASES };
+        let mut settings = format!("{leases}\n{SOON}\n[prices]\nfile = \"{}\"\n", prices.display());
+        write!(settings, "\n[slurm]\npoll = \"1s\"\nhost = \"{host}\"\n")?;
         // Another worker than the program's own.
         if let Some(program) = &options.worker {
             let copy = place.path("worker");
@@ -282,7 +290,7 @@ impl World {
     pub fn all_acting(&self, running: &mut Running, episodes: usize, steps: u64, but: &[Live]) -> Result<Vec<Live>> {
         let mut last = Vec::new();
         let found = wait_for("sandboxes in which something acts", LIMIT, || {
-            ensure!(running.runs()?, "the run ended too early");
+            running.expect_runs()?;
             last = self.live()?;
             last.retain(|it| {
                 it.phase == "acting" && it.steps >= steps && but.iter().all(|old| old.attempt != it.attempt)
@@ -313,6 +321,47 @@ impl World {
         let shown = ["show", &what, "--attempt", &attempt, "--steps", "--store", &store, "--format", "json"];
         let steps = self.place.longhaul(shown).json()?;
         Ok(steps.as_array().context("no steps")?.clone())
+    }
+
+    /// How many model calls of an attempt of the latest run were told too late to count for its episode.
+    ///
+    /// # Errors
+    ///
+    /// It is not there.
+    pub fn late_calls(&self, episode: usize, attempt: usize) -> Result<usize> {
+        let store = self.place.store().display().to_string();
+        let (what, attempt) = (format!("latest/{episode}"), attempt.to_string());
+        let shown = ["show", &what, "--attempt", &attempt, "--calls", "--store", &store, "--format", "json"];
+        let rows = self.place.longhaul(shown).json()?;
+        let rows = rows.as_array().context("no calls")?;
+        Ok(rows.iter().filter(|row| row["late"] == true).count())
+    }
+
+    /// What the latest run has spent.
+    ///
+    /// # Errors
+    ///
+    /// It has no budget.
+    pub fn spent(&self) -> Result<Money> {
+        let store = self.place.store().display().to_string();
+        let shown = self.place.longhaul(["budget", "show", "latest", "--store", &store, "--format", "json"]).json()?;
+        let rows = shown["scopes"].as_array().context("no scopes")?;
+        let whole = rows.iter().find(|row| row["scope"] == "run").context("no budget of the run")?;
+        Ok(whole["spent_dollars"].as_str().with_context(|| format!("{shown:#}"))?.parse()?)
+    }
+
+    /// The lines of all allocations' logs that say something.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub fn logged(&self, what: &str) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for entry in std::fs::read_dir(self.place.store().join("logs"))? {
+            let text = String::from_utf8_lossy(&std::fs::read(entry?.path())?).into_owned();
+            lines.extend(text.lines().filter(|line| line.contains(what)).map(str::to_owned));
+        }
+        Ok(lines)
     }
 
     /// The jobs that wait or run.

@@ -2,21 +2,19 @@
 //!
 //! Below the scratch folder: `cache` (shared by the node's workers) and `workers/ID`, which
 //! is one worker's own and locked by it for as long as it lives. A folder whose lock can be
-//! taken is a dead worker's: its undelivered spool is adopted, the rest is removed.
+//! taken is a dead worker's: its undelivered spool is adopted, however old it is, the rest is
+//! removed. A folder that was just made has no lock yet: it is made and locked, and others are asked
+//! for theirs, in turn.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use longhaul_core::ids::WorkerId;
 
 use crate::error::WorkerError;
 use crate::sandbox::Driver;
-
-/// A spool that nobody wanted for this long is removed.
-const SPOOL_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// The folders of a live worker.
 #[derive(Debug)]
@@ -45,8 +43,12 @@ impl Home {
         let cache = scratch.join("cache");
         make(scratch, 0o711)?;
         make(&workers, 0o700)?;
-        make(&root, 0o700)?;
-        let lock = lock(&root)?.ok_or_else(|| WorkerError::File {
+        let taken = {
+            let _turn = turn(&workers)?;
+            make(&root, 0o700)?;
+            lock(&root)?
+        };
+        let lock = taken.ok_or_else(|| WorkerError::File {
             what: "lock",
             path: root.clone(),
             source: io::Error::new(io::ErrorKind::ResourceBusy, "another worker of this id is alive"),
@@ -74,13 +76,19 @@ impl Home {
             if dead == self.root || !dead.is_dir() {
                 continue;
             }
-            let Some(_lock) = lock(&dead)? else { continue };
+            let taken = {
+                let _turn = turn(workers)?;
+                lock(&dead)
+            };
+            let _lock = match taken {
+                Ok(Some(lock)) => lock,
+                Ok(None) => continue,
+                // Another worker has cleaned it up since it was listed.
+                Err(_) if !dead.exists() => continue,
+                Err(error) => return Err(error),
+            };
             tracing::info!(folder = %dead.display(), "cleaning up after a dead worker");
             for spool in list(&dead.join("spool"))? {
-                if is_old(&spool) {
-                    tracing::warn!(folder = %spool.display(), "a spool that nobody asked for is removed");
-                    continue;
-                }
                 let Some(name) = spool.file_name() else { continue };
                 let target = self.spool.join(name);
                 fs::rename(&spool, &target).map_err(WorkerError::file("adopt", &spool))?;
@@ -104,19 +112,86 @@ impl Home {
     }
 }
 
+/// The folders of dead workers, held, so that no worker adopts them meanwhile.
+#[derive(Debug, Default)]
+pub struct DeadHomes {
+    removable: Vec<PathBuf>,
+    undelivered: Vec<PathBuf>,
+    locks: Vec<File>,
+}
+
+impl DeadHomes {
+    /// Looks for them below a scratch folder; `all` is what was recorded and not delivered, too.
+    ///
+    /// # Errors
+    ///
+    /// A folder cannot be read or locked.
+    pub fn look(scratch: &Path, all: bool) -> Result<Self, WorkerError> {
+        let workers = scratch.join("workers");
+        let mut found = Self::default();
+        let mut folders = list(&workers)?;
+        folders.sort();
+        for dead in folders {
+            if !dead.is_dir() {
+                continue;
+            }
+            let taken = {
+                let _turn = turn(&workers)?;
+                lock(&dead)
+            };
+            let lock = match taken {
+                Ok(Some(lock)) => lock,
+                Ok(None) => continue,
+                // A worker has cleaned it up since it was listed.
+                Err(_) if !dead.exists() => continue,
+                Err(error) => return Err(error),
+            };
+            let spools = list(&dead.join("spool"))?;
+            if all || spools.is_empty() {
+                found.removable.push(dead);
+            } else {
+                let parts = ["attempts", "staging"].map(|part| dead.join(part));
+                found.removable.extend(parts.into_iter().filter(|part| part.exists()));
+                found.undelivered.extend(spools);
+            }
+            found.locks.push(lock);
+        }
+        Ok(found)
+    }
+
+    /// What nobody needs any more.
+    pub fn removable(&self) -> impl Iterator<Item = &Path> {
+        self.removable.iter().map(PathBuf::as_path)
+    }
+
+    /// What was recorded and not delivered, which the next worker adopts.
+    pub fn undelivered(&self) -> impl Iterator<Item = &Path> {
+        self.undelivered.iter().map(PathBuf::as_path)
+    }
+}
+
 fn make(folder: &Path, mode: u32) -> Result<(), WorkerError> {
     fs::DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(WorkerError::file("create", folder))
+}
+
+/// The turn to make a worker's folder or to take another's lock, waited for: it is held for a
+/// moment only.
+fn turn(workers: &Path) -> Result<File, WorkerError> {
+    // The folder itself: a file for it would be something that is left.
+    let folder = File::open(workers).map_err(WorkerError::file("open", workers))?;
+    folder.lock().map_err(WorkerError::file("lock", workers))?;
+    Ok(folder)
+}
+
+fn open_lock(path: &Path) -> Result<File, WorkerError> {
+    let opened = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    opened.map_err(WorkerError::file("open", path))
 }
 
 /// The lock of a worker's folder, if no live worker holds it.
 fn lock(root: &Path) -> Result<Option<File>, WorkerError> {
     let path = root.join("lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(WorkerError::file("open", &path))?;
+    let file = open_lock(&path)?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => Ok(None),
@@ -133,7 +208,75 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>, WorkerError> {
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(WorkerError::file("list", folder))).collect()
 }
 
-fn is_old(folder: &Path) -> bool {
-    let modified = folder.metadata().and_then(|meta| meta.modified());
-    modified.is_ok_and(|modified| SystemTime::now().duration_since(modified).is_ok_and(|age| age > SPOOL_AGE))
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longhaul_core::time::Timestamp;
+
+    use super::*;
+    use crate::testing::sandbox::{FolderDriver, World};
+
+    /// Workers that start on a node at one time: none takes the folder of another one for that of a
+    /// dead worker, between its being made and its being locked.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn workers_that_start_together_leave_each_other_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..20 {
+            let scratch = folder.path().join(round.to_string());
+            let start = |number: u32| {
+                let scratch = scratch.clone();
+                tokio::spawn(async move {
+                    let driver = FolderDriver(Arc::new(World::default()));
+                    Home::open(&scratch, WorkerId::new(Timestamp(1), number), &driver).await.unwrap()
+                })
+            };
+            let mut homes = Vec::new();
+            for started in (0..6).map(start).collect::<Vec<_>>() {
+                homes.push(started.await.unwrap());
+            }
+            for home in homes {
+                for folder in [&home.spool, &home.attempts, &home.staging] {
+                    assert!(folder.is_dir(), "{} is gone", folder.display());
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_dead_worker_has_not_delivered_is_adopted_and_the_rest_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = FolderDriver(Arc::new(World::default()));
+        let dead = Home::open(folder.path(), WorkerId::new(Timestamp(1), 1), &driver).await.unwrap();
+        fs::create_dir(dead.spool.join("some")).unwrap();
+        let root = dead.root.clone();
+        let first = Home::open(folder.path(), WorkerId::new(Timestamp(1), 2), &driver).await.unwrap();
+        assert!(root.is_dir() && first.left_spools().unwrap().is_empty(), "it lives");
+        drop(dead);
+        let second = Home::open(folder.path(), WorkerId::new(Timestamp(1), 3), &driver).await.unwrap();
+        assert_eq!(second.left_spools().unwrap(), [second.spool.join("some")]);
+        assert!(!root.exists() && first.spool.is_dir());
+    }
+
+    #[tokio::test]
+    async fn cleaning_up_keeps_what_was_not_delivered_unless_that_is_to_go_and_leaves_the_living_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let driver = FolderDriver(Arc::new(World::default()));
+        let open =
+            async |number| Home::open(folder.path(), WorkerId::new(Timestamp(1), number), &driver).await.unwrap();
+        let (owes, owes_nothing, lives) = (open(1).await, open(2).await, open(3).await);
+        fs::create_dir(owes.spool.join("some")).unwrap();
+        fs::create_dir(owes.attempts.join("one")).unwrap();
+        let (owing, cleared) = (owes.root.clone(), owes_nothing.root.clone());
+        drop((owes, owes_nothing));
+        let found = DeadHomes::look(folder.path(), false).unwrap();
+        let removable: Vec<_> = found.removable().map(Path::to_owned).collect();
+        assert_eq!(removable, [owing.join("attempts"), owing.join("staging"), cleared.clone()]);
+        assert_eq!(found.undelivered().collect::<Vec<_>>(), [owing.join("spool/some")]);
+        assert!(lock(&owing).unwrap().is_none(), "no worker adopts it meanwhile");
+        drop(found);
+        let all = DeadHomes::look(folder.path(), true).unwrap();
+        assert_eq!(all.removable().collect::<Vec<_>>(), [owing, cleared]);
+        assert!(lives.root.is_dir());
+    }
 }

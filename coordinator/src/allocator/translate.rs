@@ -27,6 +27,8 @@ pub(super) fn job(view: &JobView, brief: &Brief) -> Option<JobSeen> {
             started_at: view.start.map(instant),
             ends_at: view.end.filter(|_| view.time_limit.is_some()).map(instant),
         },
+        // It runs on another cluster of a federation, or waits there: this one knows nothing of it.
+        JobState::Revoked => return None,
         // A state that is not known says only that it is there.
         JobState::Completing | JobState::Other(_) => JobPhase::Completing,
         ended => JobPhase::Ended(end(ended)?),
@@ -202,6 +204,7 @@ mod tests {
     fn what_says_nothing_about_our_allocations_is_passed_over() {
         assert_eq!(job(&view(Member::Whole, JobState::Cancelled), &brief(true)), None, "no tasks are named");
         assert_eq!(job(&JobView { token: None, ..view(Member::Whole, JobState::Running) }, &brief(false)), None);
+        assert_eq!(job(&view(Member::Element(0), JobState::Revoked), &brief(true)), None, "it is on another cluster");
         let nothing = Brief { mark: 0, submissions: BTreeMap::new() };
         assert_eq!(job(&view(Member::Element(0), JobState::Running), &nothing), None);
         let strange = job(&view(Member::Element(0), JobState::Other("NEW".to_owned())), &brief(true)).expect("ours");

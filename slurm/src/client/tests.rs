@@ -96,7 +96,7 @@ async fn each_version_is_asked_in_the_way_that_it_answers_best() {
         assert_eq!(client.queue().await.unwrap(), Queue::default());
         let asked = answers.asked().pop().unwrap();
         assert_eq!(asked.contains("--json"), json, "{asked}");
-        assert!(asked.starts_with("squeue ") && asked.ends_with(" --me --states=all"), "{asked}");
+        assert!(asked.starts_with("squeue ") && asked.ends_with(" --all --me --states=all"), "{asked}");
     }
 }
 

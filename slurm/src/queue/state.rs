@@ -38,6 +38,8 @@ pub enum JobState {
     Deadline,
     /// It used more memory than it was given.
     OutOfMemory,
+    /// A copy of it on another cluster of a federation took its place: this one says nothing of it.
+    Revoked,
     /// What this version of Longhaul does not know.
     Other(String),
 }
@@ -57,13 +59,14 @@ impl JobState {
             "REQUEUE_HOLD" | "SPECIAL_EXIT" => Self::RequeueHeld,
             "COMPLETED" => Self::Completed,
             "FAILED" => Self::Failed,
-            "CANCELLED" | "REVOKED" => Self::Cancelled,
+            "CANCELLED" => Self::Cancelled,
             "TIMEOUT" => Self::Timeout,
             "PREEMPTED" => Self::Preempted,
             "NODE_FAIL" => Self::NodeFail,
             "BOOT_FAIL" => Self::BootFail,
             "DEADLINE" => Self::Deadline,
             "OUT_OF_MEMORY" => Self::OutOfMemory,
+            "REVOKED" => Self::Revoked,
             _ => Self::Other(text.to_owned()),
         }
     }
@@ -118,6 +121,7 @@ impl fmt::Display for JobState {
             Self::BootFail => "BOOT_FAIL",
             Self::Deadline => "DEADLINE",
             Self::OutOfMemory => "OUT_OF_MEMORY",
+            Self::Revoked => "REVOKED",
             Self::Other(word) => word,
         })
     }
@@ -159,6 +163,8 @@ mod tests {
     fn an_unknown_word_is_kept_and_is_in_no_class() {
         let state = JobState::parse("TELEPORTED now");
         assert_eq!(state, JobState::Other("TELEPORTED now".to_owned()));
-        assert!(!state.is_waiting() && !state.is_active() && !state.is_ended());
+        for state in [state, JobState::parse("REVOKED")] {
+            assert!(!state.is_waiting() && !state.is_active() && !state.is_ended(), "{state}");
+        }
     }
 }

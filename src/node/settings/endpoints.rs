@@ -1,10 +1,11 @@
 //! What can be set about models: where they are served, and what they cost.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use longhaul_core::agent::Harness;
-use longhaul_core::endpoint::{EndpointPlan, Protocol, RateLimits};
+use longhaul_core::endpoint::{EndpointPlan, ModelLimits, Protocol, RateLimits};
 use longhaul_core::replicas::check_address;
 use longhaul_core::time::Millis;
 use serde::Deserialize;
@@ -49,6 +50,9 @@ pub struct EndpointSettings {
     pub requests_per_minute: u32,
     /// Tokens a minute; 0 is no such limit.
     pub tokens_per_minute: u64,
+    /// The limits of some of its models, by their name, or by its beginning and a `*`.
+    #[serde(default)]
+    pub model: BTreeMap<String, ModelSettings>,
     /// When a call is given up.
     #[serde(deserialize_with = "duration")]
     pub call_limit: Millis,
@@ -58,7 +62,49 @@ pub struct EndpointSettings {
     pub relay: bool,
 }
 
+/// The limits of some models of an endpoint, beside its own; 0 is no such limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSettings {
+    /// Calls in flight.
+    #[serde(default)]
+    pub concurrent: u32,
+    /// Calls a minute.
+    #[serde(default)]
+    pub requests_per_minute: u32,
+    /// Tokens a minute.
+    #[serde(default)]
+    pub tokens_per_minute: u64,
+}
+
+impl ModelSettings {
+    /// As a run freezes them.
+    fn limits(self) -> RateLimits {
+        RateLimits {
+            concurrent: Some(self.concurrent).filter(|limit| *limit > 0),
+            requests_per_minute: Some(self.requests_per_minute).filter(|limit| *limit > 0),
+            tokens_per_minute: Some(self.tokens_per_minute).filter(|limit| *limit > 0),
+        }
+    }
+}
+
 impl EndpointSettings {
+    /// What all its models may do together.
+    const fn together(&self) -> ModelSettings {
+        ModelSettings {
+            concurrent: self.concurrent,
+            requests_per_minute: self.requests_per_minute,
+            tokens_per_minute: self.tokens_per_minute,
+        }
+    }
+
+    /// The limits of models, the nearest name first: whole ones, and then the longer beginnings.
+    fn model_limits(&self) -> Vec<ModelLimits> {
+        let mut names: Vec<_> = self.model.iter().collect();
+        names.sort_by_key(|(name, _)| (name.ends_with('*'), Reverse(name.len())));
+        names.into_iter().map(|(name, set)| ModelLimits { model: name.clone(), limits: set.limits() }).collect()
+    }
+
     /// Whose prices hold for the endpoint of this name: its own, unless a vendor is named.
     #[must_use]
     pub fn vendor<'a>(&'a self, name: &'a str) -> &'a str {
@@ -87,11 +133,8 @@ impl EndpointSettings {
             vendor: self.vendor(name).to_owned(),
             urls: self.urls.clone(),
             secret: self.key_env.clone(),
-            limits: RateLimits {
-                concurrent: Some(self.concurrent).filter(|limit| *limit > 0),
-                requests_per_minute: Some(self.requests_per_minute).filter(|limit| *limit > 0),
-                tokens_per_minute: Some(self.tokens_per_minute).filter(|limit| *limit > 0),
-            },
+            limits: self.together().limits(),
+            model_limits: self.model_limits(),
             call_limit: self.call_limit,
             retries: self.retries,
             relay: self.relay,
@@ -113,6 +156,12 @@ impl EndpointSettings {
             _ => {}
         }
         self.urls.iter().try_for_each(|url| check_address(url)).map_err(|error| error.to_string())?;
+        if let Some(name) = self.model.keys().find(|name| name.is_empty()) {
+            return Err(format!("`model.{name:?}` names no model"));
+        }
+        if let Some(name) = self.model.keys().find(|name| name.trim_end_matches('*').contains('*')) {
+            return Err(format!("`model.{name:?}`: a `*` stands at the end of a name"));
+        }
         if self.call_limit.0 == 0 {
             return Err("`call_limit` leaves no time for a call".to_owned());
         }
@@ -153,9 +202,24 @@ pub(super) fn name_endpoints(known: &mut toml::Table, given: &DeTable<'_>) {
     let Some(toml::Value::Table(endpoints)) = known.get_mut("endpoint") else { return };
     let Some(template) = template(endpoints) else { return };
     let Some(DeValue::Table(given)) = given.get("endpoint").map(|value| value.get_ref()) else { return };
-    for name in given.keys() {
-        endpoints.entry(name.get_ref().to_string()).or_insert_with(|| toml::Value::Table(template.clone()));
+    for (name, given) in given {
+        let known = endpoints.entry(name.get_ref().to_string());
+        let known = known.or_insert_with(|| toml::Value::Table(template.clone()));
+        if let (toml::Value::Table(known), DeValue::Table(given)) = (known, given.get_ref()) {
+            name_models(known, given);
+        }
     }
+}
+
+/// Makes known the models that an endpoint of a file names.
+fn name_models(known: &mut toml::Table, given: &DeTable<'_>) {
+    let limits = ["concurrent", "requests_per_minute", "tokens_per_minute"];
+    let limits: toml::Table = limits.map(|name| (name.to_owned(), toml::Value::Integer(0))).into_iter().collect();
+    let mut models = toml::Table::new();
+    if let Some(DeValue::Table(given)) = given.get("model").map(|value| value.get_ref()) {
+        models.extend(given.keys().map(|name| (name.get_ref().to_string(), toml::Value::Table(limits.clone()))));
+    }
+    known.insert("model".to_owned(), toml::Value::Table(models));
 }
 
 /// Makes every endpoint whole; `defaults` are those that are there when none is named.
@@ -256,6 +320,27 @@ mod tests {
     }
 
     #[test]
+    fn models_may_have_limits_of_their_own_of_which_the_nearest_name_counts() {
+        let settings = read(
+            "[endpoint.anthropic]\nconcurrent = 50\n[endpoint.anthropic.model.'claude-*']\nrequests_per_minute = 60\n\
+             [endpoint.anthropic.model.'claude-opus-4*']\nconcurrent = 4\n\
+             [endpoint.anthropic.model.'claude-opus-4-1']\ntokens_per_minute = 9\n\
+             [endpoint.x]\nprotocol = 'openai'\nurls = ['http://a']\n[endpoint.x.model.m]\nconcurrent = 1\n",
+        );
+        let settings = settings.unwrap();
+        let plan = settings.endpoint["anthropic"].plan("anthropic");
+        let of = |model| plan.limits_of(model).map(|found| (found.model.as_str(), found.limits));
+        let (none, opus) = (RateLimits::default(), RateLimits { concurrent: Some(4), ..RateLimits::default() });
+        assert_eq!(plan.limits.concurrent, Some(50), "those of the endpoint hold beside them");
+        assert_eq!(of("claude-opus-4-1"), Some(("claude-opus-4-1", RateLimits { tokens_per_minute: Some(9), ..none })));
+        assert_eq!(of("claude-opus-4-6"), Some(("claude-opus-4*", opus)));
+        assert_eq!(of("claude-sonnet-4-6"), Some(("claude-*", RateLimits { requests_per_minute: Some(60), ..none })));
+        assert_eq!(of("other"), None);
+        assert_eq!(settings.endpoint["x"].plan("x").model_limits.len(), 1);
+        assert_eq!(settings.endpoint["openai"].plan("openai").model_limits, []);
+    }
+
+    #[test]
     fn what_is_no_endpoint_is_refused_by_its_reason() {
         let own = |rest: &str| format!("[endpoint.x]\nprotocol = 'openai'\n{rest}");
         for (text, said) in [
@@ -276,6 +361,10 @@ mod tests {
             ("[endpoint.idle]\nprotocol = 'openai'\nurls = ['http://a']\n".to_owned(), "cannot be an endpoint"),
             ("[endpoint.x]\nprotocol = 'grpc'\n".to_owned(), "`grpc` is no protocol: write `openai`"),
             ("[endpoint.x]\nkey = 'sk-1'\n".to_owned(), "there is no setting `endpoint.x.key`"),
+            (own("urls = ['http://a']\nmodel.m.rate = 3\n"), "there is no setting `endpoint.x.model.m.rate`"),
+            (own("urls = ['http://a']\nmodel.'a*b'.concurrent = 3\n"), "a `*` stands at the end of a name"),
+            (own("urls = ['http://a']\nmodel.''.concurrent = 3\n"), "names no model"),
+            (own("urls = ['http://a']\nmodel = 'm'\n"), "model"),
         ] {
             let error = read(&text).expect_err(&text).to_string();
             assert!(error.contains(said), "{text:?} gave {error:?}");

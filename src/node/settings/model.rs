@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use longhaul_core::judge::Verify;
 use longhaul_core::plan::HookPolicy;
 use longhaul_core::resume::ResumePolicy;
+use longhaul_core::snapshot::SnapshotPolicy;
 use longhaul_core::time::Millis;
 use serde::{Deserialize, Deserializer};
 use toml::de::{DeTable, DeValue};
@@ -65,6 +66,9 @@ pub struct BaseSettings {
     pub ubuntu_mirror: String,
     /// Files with certificates of authorities that images trust beside their own.
     pub certificates: Vec<PathBuf>,
+    /// How long each program may take that makes an image.
+    #[serde(deserialize_with = "duration")]
+    pub build_limit: Millis,
     /// Envs that stand on another image.
     pub envs: BTreeMap<String, String>,
 }
@@ -105,6 +109,9 @@ pub struct WorkerSettings {
     pub slots: u32,
     /// The most sandboxes on their way up at once.
     pub starts: usize,
+    /// How long a sandbox may take to come up.
+    #[serde(deserialize_with = "duration")]
+    pub start_limit: Millis,
     /// Graphics processors.
     pub gpus: u32,
     /// The least free disk, in bytes.
@@ -156,6 +163,9 @@ pub struct RunSettings {
     pub max_cut_offs: u32,
     /// What is done about an attempt that was cut off.
     pub resume: ResumePolicy,
+    /// When the top of a sandbox is saved for that.
+    #[serde(deserialize_with = "snapshots")]
+    pub snapshots: SnapshotPolicy,
     /// The wait before the second one.
     #[serde(deserialize_with = "duration")]
     pub backoff: Millis,
@@ -282,6 +292,10 @@ pub(super) fn auto_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
 }
 
 fn verify<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Verify, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
+fn snapshots<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SnapshotPolicy, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
 }
 

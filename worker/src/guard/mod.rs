@@ -6,6 +6,6 @@ mod memory;
 mod node;
 
 pub use cpus::{CpuShare, CpuShares};
-pub use gpus::{GpuShare, GpuShares, TooFewGpus};
+pub use gpus::{GpuShare, GpuShares, NoGpus};
 pub use memory::{MemoryVerdict, judge_memory, watch_memory};
 pub use node::{Node, NodeCapacity};

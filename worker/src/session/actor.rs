@@ -37,7 +37,7 @@ use crate::moment;
 use crate::relay::ThroughCoordinator;
 use crate::sandbox::Driver;
 use crate::shutdown::{Shutdown, Urgency};
-use crate::spool::{Meter, Outbox};
+use crate::spool::{Meter, Outbox, Room};
 
 /// How soon a heartbeat follows the last word on an attempt's money when the worker leaves.
 const LAST_WORD_WAIT: Duration = Duration::from_millis(200);
@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) models: Models,
     pub(crate) link: super::Link,
     pub(crate) meter: Meter,
+    /// Whether more may be recorded ahead of the coordinator.
+    pub(crate) room: Room,
     pub(crate) node: Node,
     pub(crate) cpus: CpuShares,
     pub(crate) gpus: GpuShares,
@@ -90,6 +92,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Why no attempt is to come here now, if so.
+    fn trouble(&self) -> Option<String> {
+        self.node.disk_trouble().or_else(|| self.gpus.trouble())
+    }
+
     /// What is noted of every attempt here, also of one that does not begin.
     pub(crate) fn bare_notes(&self) -> AttemptNotes {
         AttemptNotes {
@@ -152,6 +159,7 @@ pub(crate) async fn run(
     let (delivered, mut delivered_queue) = mpsc::channel(64);
     let (link, link_receiver) = watch::channel(None);
     let grace = config.grace;
+    let meter = Meter::default();
     let shared = Shared {
         blobs: BlobClient::new(transport.clone(), cache),
         trajectories: TrajectoryServiceClient::new(transport.clone()),
@@ -159,8 +167,9 @@ pub(crate) async fn run(
         desk: LayerDesk::new(link_receiver.clone()),
         escrow: EscrowDesk::new(link_receiver.clone()),
         models: Models::new(&config, Arc::new(relay)).map_err(WorkerError::Gateway)?,
+        room: Room::new(meter.clone(), config.limits.spool_bytes, node.clone(), link_receiver.clone()),
         link: link_receiver,
-        meter: Meter::default(),
+        meter,
         node,
         cpus: CpuShares::own(),
         gpus: GpuShares::new(config.gpus.as_ref()),
@@ -330,7 +339,7 @@ impl Actor {
         let capacity = self.shared.node.capacity();
         let config = &self.shared.config;
         // From a node without room nothing is offered, and that is said.
-        let unfit = self.shared.node.disk_trouble().unwrap_or_default();
+        let unfit = self.shared.trouble().unwrap_or_default();
         let hello = Introduction { config, capacity, live: self.refs(), unfit, preparing: false }.hello();
         let task = dial::run(self.transport.clone(), hello, self.generation, self.events.clone());
         self.dialling = Some(self.tasks.spawn(task));
@@ -386,7 +395,9 @@ impl Actor {
         }
         let kept = self.live.keys().copied().collect();
         self.clock.welcomed(hello_sent, ttl, &kept);
-        let patience = ttl.max(heartbeat * 3);
+        // Well before the leases end: a connection that died without a word is dialled anew in time, and
+        // steps run ahead meanwhile.
+        let patience = (ttl / 2).max(heartbeat * 3);
         let now = Instant::now();
         self.session =
             Some(Session { urgent, heartbeat, next_heartbeat: now, sequence: 0, silent_at: now + patience, patience });
@@ -402,6 +413,9 @@ impl Actor {
         let node = &self.shared.node;
         let (load, memory, disk) =
             (node.load_hundredths(), node.memory_free_mib(), node.disk_free_mib().unwrap_or_default());
+        let outboxes = self.live.values().map(|live| &live.outbox).chain(self.late.values());
+        let undelivered =
+            outboxes.map(|outbox| outbox.undelivered()).sum::<u64>() + u64::from(self.shared.escrow.owes());
         let Some(session) = &mut self.session else { return };
         session.sequence += 1;
         self.shared.desk.before_heartbeat(session.sequence);
@@ -417,7 +431,8 @@ impl Actor {
             load_hundredths: load,
             memory_free_mib: memory,
             disk_free_mib: disk,
-            unfit: node.disk_trouble().unwrap_or_default(),
+            unfit: self.shared.trouble().unwrap_or_default(),
+            undelivered,
             shares: self.shared.models.shares(),
         };
         let now = moment::now();
@@ -451,15 +466,16 @@ impl Actor {
             }
             Down::Revoke(revoke) => {
                 let lease = convert::lease(revoke.attempt.as_ref())?;
-                let reason = match revoke.reason() {
-                    v1::RevokeReason::Cancelled => StopReason::Cancelled,
-                    v1::RevokeReason::Stale | v1::RevokeReason::Unspecified => StopReason::Stale,
-                };
-                self.stop(&lease, reason);
+                match revoke.reason() {
+                    v1::RevokeReason::Cancelled => self.stop(&lease, StopReason::Cancelled),
+                    v1::RevokeReason::Stale | v1::RevokeReason::Unspecified => self.stop(&lease, StopReason::Stale),
+                    v1::RevokeReason::Refused => self.refused(&lease),
+                }
             }
             Down::StepAck(ack) => {
                 let lease = convert::lease(ack.attempt.as_ref())?;
                 if let Some(outbox) = self.outbox(&lease) {
+                    tracing::debug!(attempt = %lease.attempt, number = ack.number, "a step is acknowledged");
                     outbox.step_acknowledged(ack.number);
                 }
             }

@@ -129,7 +129,7 @@ impl Entry {
         let before = self.state;
         self.state = before.max(&state);
         let urgent = self.state.returned > before.returned
-            || !self.state.overspent().is_zero()
+            || self.state.overshoot > before.overshoot
             || self.report.as_ref().is_some_and(|report| report.urgent && report.hearing.is_new());
         self.report = Some(Report { urgent, ..Report::default() });
     }
@@ -223,7 +223,9 @@ impl EscrowDesk {
         closed.collect()
     }
 
-    /// The purses of an attempt whose account is gone, as its records say, in the purses' own count.
+    /// The purses of an attempt whose account is gone, as its records say, in the purses' own count. One
+    /// of which they say nothing was granted what its worker did not live to write down: nothing was
+    /// spent of it, since a call is written down before it is made.
     pub(crate) fn recorded(&self, outbox: &Outbox) -> Vec<(PurseKind, PurseState)> {
         let entries = self.entries();
         let own = |(kind, state): (PurseKind, PurseState)| {
@@ -232,7 +234,10 @@ impl EscrowDesk {
             let returned = granted.saturating_sub(state.settled);
             (kind, PurseState { granted, returned, ..state })
         };
-        outbox.closed_purses().into_iter().map(own).collect()
+        let mut purses =
+            BTreeMap::from([PurseKind::Episode, PurseKind::Judge].map(|kind| (kind, PurseState::default())));
+        purses.extend(outbox.closed_purses().into_iter().map(own));
+        purses.into_iter().collect()
     }
 
     /// The last word on the purses of an attempt that has no end of its own: its spool stays
@@ -252,6 +257,21 @@ impl EscrowDesk {
             }
         }
         self.hand_over();
+    }
+
+    /// The last word on the purses of an attempt as its own end says, if that does not get through.
+    pub(crate) fn ended(&self, outbox: &Arc<Outbox>) {
+        let purses: Vec<(PurseKind, PurseState)> = {
+            let entries = self.entries();
+            let own = |(kind, state): (PurseKind, PurseState)| {
+                let bounced = entries.get(&(outbox.lease(), kind)).map_or(Money::ZERO, |entry| entry.bounced);
+                let (granted, returned) =
+                    (state.granted.saturating_sub(bounced), state.returned.saturating_sub(bounced));
+                (kind, PurseState { granted, returned, ..state })
+            };
+            outbox.ended_purses().into_iter().map(own).collect()
+        };
+        self.last_word(outbox, &purses);
     }
 
     /// Whether a last word waits to be heard.

@@ -2,6 +2,8 @@
 //! are folders: leases, outages, parking, fencing and the way out.
 
 mod gpus;
+mod left;
+mod pressure;
 mod resuming;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,6 @@ use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
 use tokio::task::JoinHandle;
 
-use crate::spool::{AttemptSpool, Meter, Record};
 use crate::testing::coordinator::Coordinator;
 use crate::testing::plans;
 use crate::testing::sandbox::{FolderDriver, World};
@@ -62,10 +63,16 @@ pub(crate) fn config(scratch: &Path) -> WorkerConfig {
 
 impl Scene {
     fn start(ttl: Duration) -> Self {
+        Self::with(ttl, |_| {})
+    }
+
+    /// With a worker that is told something else.
+    fn with(ttl: Duration, change: impl FnOnce(&mut WorkerConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let coordinator = Coordinator::start(folder.path(), ttl);
         let world = Arc::new(World::default());
-        let config = config(&folder.path().join("scratch"));
+        let mut config = config(&folder.path().join("scratch"));
+        change(&mut config);
         let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
         let (shutdown, heard) = Shutdown::new();
         let worker = tokio::spawn(run_with(config, endpoint, heard, Arc::new(FolderDriver(Arc::clone(&world)))));
@@ -225,8 +232,19 @@ async fn an_attempt_is_parked_when_its_lease_is_over_and_goes_on_when_it_is_rene
     scene.coordinator.until("some steps", |desk| desk.steps.lock().unwrap().len() > 5).await;
     scene.coordinator.cut();
     let world = Arc::clone(&scene.world);
-    // Parked: the count of steps stands still for longer than a step takes.
-    let stood_still = async {
+    let parked_at = stood_still(&world).await;
+    assert!(parked_at < 200, "it was parked before its end");
+    assert_eq!(world.live.load(Ordering::SeqCst), 1, "the sandbox is kept");
+    scene.coordinator.desk.open.store(true, Ordering::SeqCst);
+    scene.coordinator.until("it goes on", |_| world.steps.load(Ordering::SeqCst) > parked_at + 5).await;
+    scene.coordinator.say(Down::Revoke(revoke(lease(0, 1), v1::RevokeReason::Cancelled))).await;
+    assert_eq!(scene.ended(lease(0, 1)).await.0, AttemptEnd::Cancelled);
+    scene.leave().await;
+}
+
+/// How many steps there are once that stands still, for longer than a step takes.
+async fn stood_still(world: &World) -> u32 {
+    let standing = async {
         let mut before = u32::MAX;
         loop {
             let now = world.steps.load(Ordering::SeqCst);
@@ -237,13 +255,31 @@ async fn an_attempt_is_parked_when_its_lease_is_over_and_goes_on_when_it_is_rene
             tokio::time::sleep(Duration::from_millis(700)).await;
         }
     };
-    let parked_at = tokio::time::timeout(Duration::from_secs(30), stood_still).await.unwrap();
-    assert!(parked_at < 200, "it was parked before its end");
-    assert_eq!(world.live.load(Ordering::SeqCst), 1, "the sandbox is kept");
-    scene.coordinator.desk.open.store(true, Ordering::SeqCst);
+    tokio::time::timeout(Duration::from_secs(30), standing).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_a_connection_that_fell_silent_steps_run_ahead_until_the_lease_is_over_and_no_longer() {
+    let scene = Scene::start(Duration::from_secs(3));
+    scene.world.step_millis.store(20, Ordering::SeqCst);
+    let plan = scene.plan(10_000);
+    scene.lease(lease(0, 1), plan).await;
+    scene.coordinator.until("some steps", |desk| desk.steps.lock().unwrap().len() > 5).await;
+    // It stands as it stood; nobody answers on it, and nobody takes a new one.
+    let desk = &scene.coordinator.desk;
+    for answers in [&desk.open, &desk.renews, &desk.acknowledges] {
+        answers.store(false, Ordering::SeqCst);
+    }
+    let (world, at) = (Arc::clone(&scene.world), scene.world.steps.load(Ordering::SeqCst));
+    scene.coordinator.until("steps ahead", |_| world.steps.load(Ordering::SeqCst) > at + 5).await;
+    let parked_at = stood_still(&world).await;
+    assert!(parked_at < 10_000 && world.live.load(Ordering::SeqCst) == 1, "it is parked, with its sandbox");
+    for answers in [&desk.open, &desk.renews, &desk.acknowledges] {
+        answers.store(true, Ordering::SeqCst);
+    }
     scene.coordinator.until("it goes on", |_| world.steps.load(Ordering::SeqCst) > parked_at + 5).await;
-    scene.coordinator.say(Down::Revoke(revoke(lease(0, 1), v1::RevokeReason::Cancelled))).await;
-    assert_eq!(scene.ended(lease(0, 1)).await.0, AttemptEnd::Cancelled);
+    let steps = scene.steps(lease(0, 1));
+    assert!(is_unbroken(&steps), "{steps:?}");
     scene.leave().await;
 }
 
@@ -392,43 +428,6 @@ async fn a_worker_without_the_token_is_refused_and_says_so() {
     let (trigger, shutdown) = Shutdown::new();
     let worker = tokio::spawn(run_with(config, endpoint("right"), shutdown, driver()));
     coordinator.until("hello", |desk| !desk.hellos.lock().unwrap().is_empty()).await;
-    trigger.signal();
-    worker.await.unwrap().unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_worker_left_is_delivered_by_the_next_one_on_the_node() {
-    let folder = tempfile::tempdir().unwrap();
-    let coordinator = Coordinator::start(folder.path(), LONG);
-    let scratch = folder.path().join("scratch");
-    let dead = scratch.join("workers/0000000000000/spool");
-    std::fs::create_dir_all(&dead).unwrap();
-    let step = longhaul_core::step::StepRecord {
-        number: 0,
-        at: Timestamp(1),
-        answer: None,
-        outcomes: Vec::new(),
-        screen: longhaul_core::step::Screenshot { png: Digest::of(b"png"), width: 1, height: 1 },
-        rested: true,
-        timing: longhaul_core::step::StepTiming::default(),
-        calls: Vec::new(),
-        told: None,
-        unreadable: Vec::new(),
-        round: None,
-        stirred: Vec::new(),
-    };
-    let json = serde_json::to_string(&step).unwrap();
-    let mut spool = AttemptSpool::create(&dead, lease(0, 1), Meter::default()).unwrap();
-    spool.append(&Record::Step { number: 0, png: Digest::of(b"png"), json }, &[(Digest::of(b"png"), b"png")]).unwrap();
-    drop(spool);
-    let (trigger, shutdown) = Shutdown::new();
-    let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
-    let driver = Arc::new(FolderDriver(Arc::new(World::default())));
-    let worker = tokio::spawn(run_with(config(&scratch), endpoint, shutdown, driver));
-    coordinator.until("the late step", |desk| desk.steps.lock().unwrap().contains(&(lease(0, 1), 0))).await;
-    assert!(coordinator.desk.hellos.lock().unwrap()[0].live.is_empty(), "it is not this worker's");
-    let gone = || !scratch.join("workers/0000000000000").exists();
-    coordinator.until("the dead worker's folder is gone", |_| gone()).await;
     trigger.signal();
     worker.await.unwrap().unwrap();
 }

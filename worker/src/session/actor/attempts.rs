@@ -16,7 +16,7 @@ use crate::episode::{self, Control, Order, StopReason};
 use crate::model::{LeaseGate, Till};
 use crate::session::delivery::{self, Progress};
 use crate::session::up;
-use crate::spool::{AttemptSpool, Outbox};
+use crate::spool::{AttemptSpool, Outbox, Recovered, SpoolError};
 
 /// An end that is refused so often, with nothing missing here, is given up.
 const MAX_REFUSALS: u32 = 50;
@@ -38,7 +38,7 @@ impl Actor {
         });
         if refusals >= MAX_REFUSALS {
             tracing::warn!(attempt = %lease.attempt, "the coordinator does not accept the end of this attempt");
-            outbox.end_accepted();
+            self.refused(lease);
             return;
         }
         self.tasks.spawn(async move {
@@ -152,19 +152,28 @@ impl Actor {
         });
     }
 
-    /// What a dead worker left is delivered as it is; the coordinator knows by the epoch what it is worth.
+    /// What a dead worker left is delivered as it is; the coordinator knows by the epoch what it is
+    /// worth. Where some of it was damaged, what was spent is not known: no word on money is the word
+    /// that all of it was.
     pub(super) fn adopt_spool(&mut self, folder: &Path) {
         match AttemptSpool::recover(folder, self.shared.meter.clone()) {
-            Ok((spool, records)) => {
+            Ok(Recovered { spool, records, damage }) => {
                 let outbox = Arc::new(Outbox::new(spool, records));
-                tracing::info!(attempt = %outbox.lease().attempt, steps = outbox.steps(), "delivering what a dead worker left");
+                let attempt = outbox.lease().attempt;
+                tracing::info!(%attempt, steps = outbox.steps(), "delivering what a dead worker left");
+                let told = damage.map_or(Ok(()), |damage| {
+                    tracing::error!(%attempt, folder = %folder.display(), "a spool was damaged on the disk: {damage}");
+                    outbox.tell_damage(damage)
+                });
+                if let Err(error) = told.and_then(|()| settle_unless_ended(&outbox)) {
+                    tracing::warn!(error = %crate::chain(&error), "a spool cannot be written and is left alone");
+                    return;
+                }
                 if !outbox.has_end() {
-                    if let Err(error) = outbox.settle_open_calls() {
-                        tracing::warn!(error = %crate::chain(&error), "a spool cannot be written and is left alone");
-                        return;
+                    if damage.is_none() {
+                        let purses = self.shared.escrow.recorded(&outbox);
+                        self.shared.escrow.last_word(&outbox, &purses);
                     }
-                    let purses = self.shared.escrow.recorded(&outbox);
-                    self.shared.escrow.last_word(&outbox, &purses);
                     outbox.close();
                 }
                 self.late.insert(outbox.lease(), Arc::clone(&outbox));
@@ -172,6 +181,17 @@ impl Actor {
             }
             Err(error) => tracing::warn!(error = %crate::chain(&error), "a spool cannot be read and is left alone"),
         }
+    }
+
+    /// The store can keep nothing more of an attempt, be it live or left by a dead worker.
+    pub(super) fn refused(&mut self, lease: &LeaseRef) {
+        tracing::error!(attempt = %lease.attempt, "the coordinator can keep nothing more of this attempt");
+        if let Some(outbox) = self.outbox(lease) {
+            // Its end, which says what was spent, may not get through.
+            self.shared.escrow.ended(outbox);
+            outbox.refused();
+        }
+        self.stop(lease, StopReason::Stale);
     }
 
     pub(super) fn stop(&mut self, lease: &LeaseRef, reason: StopReason) {
@@ -227,4 +247,9 @@ impl Actor {
         self.late.remove(lease);
         self.shared.escrow.forget(lease);
     }
+}
+
+/// Nobody is left who could say more of calls that are open.
+fn settle_unless_ended(outbox: &Outbox) -> Result<(), SpoolError> {
+    if outbox.has_end() { Ok(()) } else { outbox.settle_open_calls() }
 }

@@ -19,7 +19,13 @@ const fn nanos(amount: u64) -> Money {
 }
 
 const fn state(granted: u64, settled: u64, returned: u64) -> PurseState {
-    PurseState { granted: nanos(granted), settled: nanos(settled), returned: nanos(returned), unconfirmed: Money::ZERO }
+    PurseState {
+        granted: nanos(granted),
+        settled: nanos(settled),
+        returned: nanos(returned),
+        unconfirmed: Money::ZERO,
+        overshoot: Money::ZERO,
+    }
 }
 
 struct World {

@@ -50,5 +50,23 @@ async fn attempts_that_live_together_have_different_ones_and_what_is_given_back_
     coordinator.until("the third sandbox", |_| given(&scene.world).len() == 3).await;
     let all = given(&scene.world);
     assert_eq!(all["2-1-2"], both["1-1-1"], "{all:?}");
+
+    // What may still be used by a sandbox that could not be ended goes to nobody, and is said.
+    scene.world.survives.store(true, Ordering::SeqCst);
+    coordinator.say(Down::Revoke(revoke(lease(0, 1), v1::RevokeReason::Cancelled))).await;
+    scene.ended(lease(0, 1)).await;
+    let unfit = |desk: &crate::testing::coordinator::Desk| desk.unfit.lock().unwrap().clone();
+    coordinator.until("a word of it", |desk| unfit(desk).contains("graphics processors")).await;
+    let starting = |desk: &crate::testing::coordinator::Desk| {
+        desk.phases.lock().unwrap().iter().filter(|phase| **phase == v1::AttemptPhase::Starting).count()
+    };
+    let before = starting(&coordinator.desk);
+    scene.lease(lease(3, 3), plan).await;
+    coordinator.until("the fourth attempt", |desk| starting(desk) > before).await;
+    assert_eq!(given(&scene.world).len(), 3);
+    scene.world.survives.store(false, Ordering::SeqCst);
+    coordinator.until("the fourth sandbox", |_| given(&scene.world).len() == 4).await;
+    assert_eq!(given(&scene.world)["3-1-3"], both["0-1-1"]);
+    coordinator.until("a word of that", |desk| unfit(desk).is_empty()).await;
     scene.leave().await;
 }
