@@ -17,6 +17,7 @@ use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::RunId;
 use longhaul_core::replicas::{FileReplicas, ReplicaList};
 use longhaul_core::text::chain;
+use longhaul_proto::v1;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,9 @@ const TWICE: Duration = Duration::from_millis(100);
 
 /// The most bytes of a file.
 const MOST: u64 = 1 << 20;
+
+/// About so many bytes of addresses go in one message, or one file's.
+const MESSAGE: usize = 1 << 20;
 
 /// The bits of a file's mode that let its group, and all others, write it.
 const GROUP_WRITES: u32 = 0o020;
@@ -204,6 +208,34 @@ impl Known {
             Err(error) => Self { problem: Some(chain(&error)), ..self.clone() },
         }
     }
+}
+
+/// What files name, as a worker is told: in as many messages as it takes, since a message has a
+/// largest size that one file keeps well below.
+pub(crate) fn messages(files: &BTreeMap<String, Known>) -> Vec<v1::ReplicaFiles> {
+    let mut messages: Vec<v1::ReplicaFiles> = Vec::new();
+    let mut room = 0;
+    for (path, known) in files {
+        let size = path.len() + known.urls.iter().map(|url| url.len() + 8).sum::<usize>();
+        let file = v1::ReplicaFile { path: path.clone(), urls: known.urls.clone(), keyed: known.keyed };
+        match messages.last_mut() {
+            Some(message) if size <= room => {
+                message.files.push(file);
+                room -= size;
+            }
+            last => {
+                if let Some(message) = last {
+                    message.more = true;
+                }
+                messages.push(v1::ReplicaFiles { files: vec![file], more: false });
+                room = MESSAGE.saturating_sub(size);
+            }
+        }
+    }
+    if messages.is_empty() {
+        messages.push(v1::ReplicaFiles::default());
+    }
+    messages
 }
 
 /// The files that open runs name, and whether a key goes where they say.
@@ -397,6 +429,26 @@ mod tests {
         mode(0o664);
         let fourth = look(&third, &needed(true));
         assert!(fourth[&file].keyed && fourth[&file].problem.is_some(), "what it named while it was safe");
+    }
+
+    #[test]
+    fn what_several_large_files_name_is_told_in_messages_of_a_bounded_size() {
+        use prost::Message as _;
+
+        let large =
+            Known { urls: (0..60_000).map(|port| format!("http://node{port:05}")).collect(), ..Known::default() };
+        let small = Known { urls: vec!["http://a".to_owned()], keyed: true, problem: None };
+        let mut files: BTreeMap<String, Known> = (0..5).map(|number| (format!("/{number}"), large.clone())).collect();
+        files.extend(["/x", "/y"].map(|path| (path.to_owned(), small.clone())));
+        let told = messages(&files);
+        assert!(told.len() > 1 && told.iter().all(|message| message.encoded_len() < 3 << 20), "{}", told.len());
+        let more: Vec<bool> = told.iter().rev().map(|message| message.more).collect();
+        assert!(!more[0] && more[1..].iter().all(|more| *more), "all but the last say that more follows");
+        let all = told.into_iter().flat_map(|message| message.files);
+        let all: BTreeMap<String, Known> =
+            all.map(|file| (file.path, Known { urls: file.urls, keyed: file.keyed, problem: None })).collect();
+        assert_eq!(all, files);
+        assert_eq!(messages(&BTreeMap::new()), [v1::ReplicaFiles::default()], "that there is none is told too");
     }
 
     #[test]

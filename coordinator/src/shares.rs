@@ -1,9 +1,10 @@
-//! Shares: what each worker may use of the limits of an endpoint, which hold over all workers
-//! together; and whether an endpoint is down.
+//! Shares: what each worker may use of the limits of an endpoint and of its models, which hold over
+//! all workers together; and whether an endpoint is down.
 //!
 //! Pure. A limit is divided by what workers could use of it (calls that wait or are in flight),
 //! and what is left over evenly, so that whoever begins need not ask first. Where a limit is
-//! smaller than the number of workers that want it, it goes round.
+//! smaller than the number of workers that want it, it goes round: a part of it stays long enough
+//! with each to be given back and passed on.
 //!
 //! **Never more than the limit in total**, also while shares move: a share is taken first and
 //! given to another only when the worker has said, by the number in a heartbeat, that it acts by
@@ -18,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use longhaul_core::endpoint::RateLimits;
+use longhaul_core::endpoint::{EndpointPlan, RateLimits};
 use longhaul_core::ids::{RunId, WorkerId};
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_proto::v1;
@@ -29,26 +30,39 @@ const WORD_HOLDS: Millis = Millis::from_secs(45);
 /// After so long without a word of it an endpoint that was down is taken to be up.
 const TRIED_AGAIN: Millis = Millis::from_secs(60);
 
-/// A lease may last this much longer at a worker than at the coordinator that gave it.
-const SKEW: Millis = Millis::from_secs(30);
+/// For so many heartbeats what is too small for all stays where it is, before it goes round: longer
+/// than a worker takes to say that it has given it back.
+const STAYS: u64 = 3;
 
-/// What a worker may use of one endpoint.
+/// What has limits: an endpoint, or some of its models by the name of their limits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Limited {
+    endpoint: String,
+    model: Option<String>,
+}
+
+/// What a worker may use of one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Share {
-    amounts: [Option<u64>; DIMENSIONS],
+    amounts: Amounts,
     down: bool,
 }
 
 /// Calls in flight, calls a minute, tokens a minute.
 const DIMENSIONS: usize = 3;
 
-type Told = BTreeMap<String, Share>;
+type Told = BTreeMap<Limited, Share>;
+
+/// Limits as numbers, by dimension.
+type Amounts = [Option<u64>; DIMENSIONS];
 
 /// What a worker said of an endpoint.
 #[derive(Clone, Debug)]
 struct Word {
     at: Timestamp,
     demand: u32,
+    /// Of that, what is of models with limits of their own.
+    models: BTreeMap<String, u32>,
     down: Option<String>,
     /// Since when it is so, if it is down.
     since: Timestamp,
@@ -67,45 +81,60 @@ struct Member {
 }
 
 impl Member {
-    /// The most that it may be acting by.
-    fn held(&self, endpoint: &str, dimension: usize) -> u64 {
-        let amounts = self.told.iter().filter_map(|(_, told)| told.get(endpoint)?.amounts[dimension]);
-        amounts.max().unwrap_or(0)
+    /// The most that it may be acting by: whoever was told of no limit may use everything.
+    fn held(&self, of: &Limited, dimension: usize) -> u64 {
+        let shares = self.told.iter().filter_map(|(_, told)| told.get(of));
+        shares.map(|share| share.amounts[dimension].unwrap_or(u64::MAX)).max().unwrap_or(0)
     }
 
-    fn demand(&self, endpoint: &str) -> u64 {
-        self.words.get(endpoint).map_or(0, |word| u64::from(word.demand))
+    fn demand(&self, of: &Limited) -> u64 {
+        let Some(word) = self.words.get(&of.endpoint) else { return 0 };
+        u64::from(match &of.model {
+            None => word.demand,
+            Some(model) => word.models.get(model).copied().unwrap_or(0),
+        })
     }
 }
 
 /// The endpoints of a coordinator's runs, and who may use what of them.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    lease_ttl: Millis,
-    limits: BTreeMap<RunId, BTreeMap<String, RateLimits>>,
+    /// For so long a worker that is cut off may still be calling.
+    grace: Millis,
+    /// For so long what is too small for all stays where it is.
+    stays: Millis,
+    limits: BTreeMap<RunId, BTreeMap<Limited, RateLimits>>,
     members: BTreeMap<WorkerId, Member>,
     down: BTreeMap<String, String>,
     /// When a word of it came last.
     heard: BTreeMap<String, Timestamp>,
-    /// Counts divisions, so that what is too small for all goes round.
-    turn: u64,
 }
 
 impl Shares {
-    pub(crate) const fn new(lease_ttl: Millis) -> Self {
+    /// Of workers whose leases are over at the latest so long after they were cut off, and that say so
+    /// often that they are there.
+    pub(crate) const fn new(grace: Millis, heartbeat: Millis) -> Self {
         Self {
-            lease_ttl,
+            grace,
+            stays: Millis(heartbeat.0.saturating_mul(STAYS)),
             limits: BTreeMap::new(),
             members: BTreeMap::new(),
             down: BTreeMap::new(),
             heard: BTreeMap::new(),
-            turn: 0,
         }
     }
 
     /// A run may call these endpoints.
-    pub(crate) fn learn(&mut self, run: RunId, limits: BTreeMap<String, RateLimits>) {
-        self.limits.insert(run, limits);
+    pub(crate) fn learn(&mut self, run: RunId, endpoints: &[EndpointPlan]) {
+        let of = |endpoint: &EndpointPlan, model: Option<&str>| Limited {
+            endpoint: endpoint.name.clone(),
+            model: model.map(str::to_owned),
+        };
+        let limits = endpoints.iter().flat_map(|endpoint| {
+            let models = endpoint.model_limits.iter().map(|limits| (of(endpoint, Some(&limits.model)), limits.limits));
+            std::iter::once((of(endpoint, None), endpoint.limits)).chain(models)
+        });
+        self.limits.insert(run, limits.collect());
     }
 
     /// Runs that are over need nothing any more.
@@ -125,7 +154,7 @@ impl Shares {
             for (name, share) in last.into_iter().flat_map(|(_, told)| told) {
                 let known = most.entry(name).or_insert(share);
                 for (amount, other) in known.amounts.iter_mut().zip(share.amounts) {
-                    *amount = (*amount).max(other);
+                    *amount = amount.zip(other).map(|(one, other)| one.max(other));
                 }
             }
             member.told.push_back((0, most));
@@ -157,7 +186,8 @@ impl Shares {
             self.heard.insert(word.endpoint.clone(), now);
         }
         let since = Timestamp(now.0.saturating_sub(word.down_millis));
-        member.words.insert(word.endpoint.clone(), Word { at: now, demand: word.demand, down, since });
+        let models = word.models.iter().map(|of| (of.model.clone(), of.demand)).collect();
+        member.words.insert(word.endpoint.clone(), Word { at: now, demand: word.demand, models, down, since });
         if word.answered {
             // One answer is enough: the others hear of it by their shares.
             for member in self.members.values_mut() {
@@ -205,11 +235,11 @@ impl Shares {
         news
     }
 
-    /// The limits of each endpoint: the smallest that any run gives it.
-    fn endpoints(&self) -> BTreeMap<String, [Option<u64>; DIMENSIONS]> {
-        let mut endpoints: BTreeMap<String, [Option<u64>; DIMENSIONS]> = BTreeMap::new();
-        for (name, limits) in self.limits.values().flatten() {
-            let known = endpoints.entry(name.clone()).or_default();
+    /// The limits of each endpoint and of its models: the smallest that any run gives it.
+    fn limited(&self) -> BTreeMap<Limited, Amounts> {
+        let mut limited: BTreeMap<Limited, Amounts> = BTreeMap::new();
+        for (of, limits) in self.limits.values().flatten() {
+            let known = limited.entry(of.clone()).or_default();
             let amounts =
                 [limits.concurrent.map(u64::from), limits.requests_per_minute.map(u64::from), limits.tokens_per_minute];
             for (known, amount) in known.iter_mut().zip(amounts) {
@@ -219,40 +249,25 @@ impl Shares {
                 };
             }
         }
-        endpoints
+        limited
     }
 
     /// What is to be told to whom now.
     pub(crate) fn divide(&mut self, now: Timestamp) -> Vec<(WorkerId, v1::EndpointShares)> {
-        let over = self.lease_ttl.0.saturating_add(SKEW.0);
-        self.members.retain(|_, member| member.gone.is_none_or(|since| now.since(since).0 <= over));
+        self.members.retain(|_, member| member.gone.is_none_or(|since| now.since(since) <= self.grace));
         let present: Vec<WorkerId> =
             self.members.iter().filter(|(_, member)| member.gone.is_none()).map(|(id, _)| *id).collect();
-        self.turn = self.turn.wrapping_add(1);
+        let turn = now.0 / self.stays.0.max(1);
         let mut fresh: BTreeMap<WorkerId, Told> = present.iter().map(|id| (*id, Told::new())).collect();
-        for (name, limits) in self.endpoints() {
-            let down = self.down.contains_key(&name);
-            let demands: Vec<u64> = present.iter().map(|id| self.demand(*id, &name)).collect();
+        for (of, limits) in self.limited() {
+            let share = Share { down: self.down.contains_key(&of.endpoint), ..Share::default() };
             for told in fresh.values_mut() {
-                told.insert(name.clone(), Share { amounts: [None; DIMENSIONS], down });
+                told.insert(of.clone(), share);
             }
             for (dimension, limit) in limits.into_iter().enumerate() {
                 let Some(limit) = limit else { continue };
-                let wanted = if dimension == 0 {
-                    by_demand(limit, &demands, self.turn)
-                } else {
-                    by_weight(limit, &demands, self.turn)
-                };
-                // What anybody may still be acting by is not there to be given.
-                let held = |member: &Member| member.held(&name, dimension);
-                let mut free = limit.saturating_sub(self.members.values().map(held).sum());
-                for (id, wanted) in present.iter().zip(wanted) {
-                    let held = self.members.get(id).map_or(0, held);
-                    let more = wanted.saturating_sub(held).min(free);
-                    free -= more;
-                    // Up to what it may be acting by anyway, a share costs nothing.
-                    let amount = wanted.min(held.saturating_add(more));
-                    if let Some(share) = fresh.get_mut(id).and_then(|told| told.get_mut(&name)) {
+                for (id, amount) in self.divided(&present, &of, dimension, limit, turn) {
+                    if let Some(share) = fresh.get_mut(&id).and_then(|told| told.get_mut(&of)) {
                         share.amounts[dimension] = Some(amount);
                     }
                 }
@@ -261,8 +276,30 @@ impl Shares {
         fresh.into_iter().filter_map(|(id, told)| self.tell(id, told)).collect()
     }
 
-    fn demand(&self, worker: WorkerId, endpoint: &str) -> u64 {
-        self.members.get(&worker).map_or(0, |member| member.demand(endpoint))
+    /// One limit divided among the workers that are there.
+    fn divided(
+        &self,
+        present: &[WorkerId],
+        of: &Limited,
+        dimension: usize,
+        limit: u64,
+        turn: u64,
+    ) -> Vec<(WorkerId, u64)> {
+        let demand = |id: &WorkerId| self.members.get(id).map_or(0, |member| member.demand(of));
+        let demands: Vec<u64> = present.iter().map(demand).collect();
+        let wanted = if dimension == 0 { by_demand(limit, &demands, turn) } else { by_weight(limit, &demands, turn) };
+        // What anybody may still be acting by is not there to be given.
+        let held = |member: &Member| member.held(of, dimension);
+        let mut free = self.members.values().map(held).fold(limit, u64::saturating_sub);
+        let mut divided = Vec::new();
+        for (id, wanted) in present.iter().zip(wanted) {
+            let held = self.members.get(id).map_or(0, held);
+            let more = wanted.saturating_sub(held).min(free);
+            free -= more;
+            // Up to what it may be acting by anyway, a share costs nothing.
+            divided.push((*id, wanted.min(held.saturating_add(more))));
+        }
+        divided
     }
 
     fn tell(&mut self, worker: WorkerId, told: Told) -> Option<(WorkerId, v1::EndpointShares)> {
@@ -275,8 +312,9 @@ impl Shares {
         }
         member.number += 1;
         let narrow = |amount: Option<u64>| amount.map(|amount| u32::try_from(amount).unwrap_or(u32::MAX));
-        let share = |(name, share): (&String, &Share)| v1::EndpointShare {
-            endpoint: name.clone(),
+        let share = |(of, share): (&Limited, &Share)| v1::EndpointShare {
+            endpoint: of.endpoint.clone(),
+            model: of.model.clone().unwrap_or_default(),
             concurrent: narrow(share.amounts[0]),
             requests_per_minute: narrow(share.amounts[1]),
             tokens_per_minute: share.amounts[2],
@@ -337,7 +375,7 @@ fn by_weight(limit: u64, demands: &[u64], turn: u64) -> Vec<u64> {
     shares
 }
 
-/// Those that want, beginning with another one each time.
+/// Those that want, beginning with another one each turn.
 fn rotate(among: &[usize], turn: u64) -> impl Iterator<Item = usize> + '_ {
     let skip = usize::try_from(turn % among.len().max(1) as u64).unwrap_or(0);
     among.iter().cycle().skip(skip).take(among.len()).copied()

@@ -21,6 +21,7 @@ const fn state(granted: u64, settled: u64, returned: u64) -> PurseState {
         settled: Money::from_nanos(settled),
         returned: Money::from_nanos(returned),
         unconfirmed: Money::ZERO,
+        overshoot: Money::ZERO,
     }
 }
 
@@ -283,7 +284,14 @@ async fn what_a_live_attempt_waits_for_is_told_wherever_it_is_shown() {
     let lease = worker.lease().await;
     let word = |down: &str, answered| {
         let (endpoint, down) = ("vendor".to_owned(), down.to_owned());
-        Up::EndpointWord(v1::EndpointWord { endpoint, demand: 1, down, answered, down_millis: 60_000 })
+        Up::EndpointWord(v1::EndpointWord {
+            endpoint,
+            demand: 1,
+            down,
+            answered,
+            down_millis: 60_000,
+            models: Vec::new(),
+        })
     };
     let progress = |phase: v1::AttemptPhase| {
         let attempt = Some(lease.into());

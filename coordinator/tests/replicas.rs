@@ -23,6 +23,7 @@ fn plan(file: &Path, secret: Option<&str>, relay: bool) -> GatewayPlan {
         urls: Vec::new(),
         secret: secret.map(str::to_owned),
         limits: RateLimits::default(),
+        model_limits: Vec::new(),
         call_limit: Millis::from_secs(60),
         retries: 0,
         relay,

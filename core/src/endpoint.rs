@@ -56,6 +56,17 @@ pub struct RateLimits {
     pub tokens_per_minute: Option<u64>,
 }
 
+/// What some models of an endpoint bear together, beside what the endpoint itself bears.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelLimits {
+    /// The model as requests name it; a trailing `*` stands for any rest, and all that fit share the
+    /// limits.
+    pub model: String,
+    /// What they bear.
+    #[serde(flatten)]
+    pub limits: RateLimits,
+}
+
 /// An endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPlan {
@@ -71,9 +82,12 @@ pub struct EndpointPlan {
     /// The name of the secret with its key; none is sent if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// What it bears.
+    /// What it bears, all models together.
     #[serde(default)]
     pub limits: RateLimits,
+    /// What its models bear; the first that fits counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub model_limits: Vec<ModelLimits>,
     /// When a call is given up.
     pub call_limit: Millis,
     /// How often a call that failed in passing is tried again.
@@ -85,6 +99,20 @@ pub struct EndpointPlan {
     /// path, as the coordinator sees it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas_file: Option<String>,
+}
+
+impl EndpointPlan {
+    /// The limits that a model has beside those of the endpoint, if it has any.
+    #[must_use]
+    pub fn limits_of(&self, model: &str) -> Option<&ModelLimits> {
+        self.model_limits.iter().find(|limits| is_named(&limits.model, model))
+    }
+}
+
+/// Whether a name in a table stands for a model: it is that one, or its beginning with a `*`.
+#[must_use]
+pub fn is_named(name: &str, model: &str) -> bool {
+    name.strip_suffix('*').map_or(name == model, |start| model.starts_with(start))
 }
 
 /// Where a connection goes.
@@ -199,10 +227,27 @@ mod tests {
     }
 
     #[test]
+    fn a_model_has_the_limits_of_the_first_name_that_fits() {
+        let limits = |model: &str, concurrent| ModelLimits {
+            model: model.to_owned(),
+            limits: RateLimits { concurrent: Some(concurrent), ..RateLimits::default() },
+        };
+        let stored =
+            r#"{"name":"a","protocol":"anthropic","vendor":"a","urls":["https://a"],"call_limit":1000,"retries":2}"#;
+        let mut plan: EndpointPlan = serde_json::from_str(stored).expect("an endpoint");
+        plan.model_limits = vec![limits("sonnet-4-6", 1), limits("sonnet-4*", 2)];
+        let found = |model| plan.limits_of(model).and_then(|found| found.limits.concurrent);
+        assert_eq!((found("sonnet-4-6"), found("sonnet-4-6-1"), found("opus")), (Some(1), Some(2), None));
+        let read: EndpointPlan =
+            serde_json::from_str(&serde_json::to_string(&plan).expect("JSON")).expect("an endpoint");
+        assert_eq!(read, plan);
+    }
+
+    #[test]
     fn what_was_stored_before_there_were_relays_reads_as_it_was_and_looks_the_same() {
         let stored = r#"{"name":"a","protocol":"anthropic","vendor":"a","urls":["https://a"],"limits":{"concurrent":null,"requests_per_minute":null,"tokens_per_minute":null},"call_limit":1000,"retries":2}"#;
         let plan: EndpointPlan = serde_json::from_str(stored).expect("an endpoint");
-        assert!(!plan.relay);
+        assert!(!plan.relay && plan.model_limits.is_empty());
         assert_eq!(serde_json::to_string(&plan).expect("JSON"), stored);
     }
 }

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::endpoint::is_named;
 use crate::money::Money;
 use crate::time::Millis;
 
@@ -302,11 +303,7 @@ impl ModelPrice {
     /// Whether this row is of a model of that name.
     #[must_use]
     pub fn is_of(&self, vendor: &str, model: &str) -> bool {
-        self.vendor == vendor
-            && match self.model.strip_suffix('*') {
-                Some(start) => model.starts_with(start),
-                None => self.model == model,
-            }
+        self.vendor == vendor && is_named(&self.model, model)
     }
 
     /// What a call of the usual service with this usage costs that took `took`; the end of the range
@@ -349,28 +346,6 @@ impl ModelPrice {
             let cost = |tier: &Tier| per_million(&[(input, tier.dearest_input()), (output, tier.output)]);
             reached.map(cost).max().unwrap_or(Money::MAX)
         })
-    }
-
-    /// The most output tokens that `money` pays for beside `input` tokens of input; none if not
-    /// even the input is paid for, or it is paid by time.
-    #[must_use]
-    pub fn output_within(&self, money: Money, input: u64) -> Option<u64> {
-        let Rate::Tokens { tiers } = &self.rate else { return None };
-        let input = input.min(self.context);
-        tiers
-            .iter()
-            .filter(|tier| tier.above == 0 || input > tier.above)
-            .map(|tier| {
-                let left = money.checked_sub(per_million(&[(input, tier.dearest_input())]))?;
-                let tokens = match u128::from(tier.output.nanos()) {
-                    0 => u128::from(self.max_output),
-                    price => u128::from(left.nanos()) * MILLION / price,
-                };
-                // The two parts are rounded up together, once: one token less is always safe.
-                Some(u64::try_from(tokens).unwrap_or(u64::MAX).saturating_sub(1))
-            })
-            .min()
-            .flatten()
     }
 }
 
@@ -520,16 +495,6 @@ mod tests {
             let usage = Usage { input: parts[0], cache_write: parts[1], cache_write_long: parts[2], cache_read: parts[3], output };
             let bound = price.bound_as(None, usage.context() + slack, output + slack, Millis(0));
             prop_assert!(price.cost(&usage, Millis(0)) <= bound);
-        }
-
-        /// A shortened answer fits into the money that it was shortened for.
-        #[test]
-        fn a_shortened_answer_fits(input in 0_u64..300_000, nanos in 0_u64..5_000_000_000) {
-            let price = ModelPrice { context: 1_000_000, ..price(vec![tier(0, "3", "15"), tier(200_000, "6", "22.5")]) };
-            let money = Money::from_nanos(nanos);
-            if let Some(output) = price.output_within(money, input) {
-                prop_assert!(price.bound_as(None, input, output, Millis(0)) <= money);
-            }
         }
     }
 }

@@ -25,6 +25,8 @@ pub struct PurseState {
     pub returned: Money,
     /// Of what calls have cost, what no vendor has confirmed.
     pub unconfirmed: Money,
+    /// Of what calls have cost, what went beyond their bounds.
+    pub overshoot: Money,
 }
 
 impl PurseState {
@@ -34,7 +36,8 @@ impl PurseState {
         self.granted.saturating_sub(self.returned).saturating_sub(self.settled)
     }
 
-    /// What it has cost beyond what it was granted: vendors exceeded their bounds.
+    /// What it has cost beyond what it was granted: vendors exceeded their bounds, and nothing else in the
+    /// purse was free to pay for it.
     #[must_use]
     pub const fn overspent(&self) -> Money {
         self.settled.saturating_sub(self.granted.saturating_sub(self.returned))
@@ -48,6 +51,7 @@ impl PurseState {
             settled: self.settled.max(other.settled),
             returned: self.returned.max(other.returned),
             unconfirmed: self.unconfirmed.max(other.unconfirmed),
+            overshoot: self.overshoot.max(other.overshoot),
         }
     }
 }
@@ -119,9 +123,8 @@ impl Purse {
     /// Settles call `number`: what it cost, and how sure that is. What was reserved beyond it is
     /// free again. A call that is not reserved (any more) changes nothing.
     pub fn settle(&mut self, number: u32, cost: Money, certainty: Certainty) {
-        if self.reserved.remove(&number).is_none() {
-            return;
-        }
+        let Some(bound) = self.reserved.remove(&number) else { return };
+        self.state.overshoot = self.state.overshoot.saturating_add(cost.saturating_sub(bound));
         self.state.settled = self.state.settled.saturating_add(cost);
         if certainty == Certainty::Unconfirmed {
             self.state.unconfirmed = self.state.unconfirmed.saturating_add(cost);
@@ -181,12 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn a_bill_beyond_the_bound_shows_as_overspent() {
+    fn a_bill_beyond_the_bound_shows_whether_the_purse_can_pay_for_it_or_not() {
         let mut purse = Purse::default();
-        purse.grant(nanos(10));
+        purse.grant(nanos(12));
         purse.reserve(0, nanos(10)).unwrap();
         purse.settle(0, nanos(13), Certainty::Reported);
-        assert_eq!((purse.state().overspent(), purse.free()), (nanos(3), Money::ZERO));
+        assert_eq!(
+            (purse.state().overshoot, purse.state().overspent(), purse.free()),
+            (nanos(3), nanos(1), Money::ZERO)
+        );
         purse.settle(0, nanos(13), Certainty::Reported);
         assert_eq!(purse.state().settled, nanos(13), "a settlement that comes twice counts once");
     }
@@ -241,7 +247,7 @@ mod tests {
                 let state = purse.state();
                 let all = state.settled.saturating_add(purse.reserved()).saturating_add(purse.free());
                 prop_assert_eq!(all.saturating_add(state.returned), state.granted);
-                prop_assert_eq!(state.overspent(), Money::ZERO);
+                prop_assert_eq!((state.overspent(), state.overshoot), (Money::ZERO, Money::ZERO));
                 prop_assert_eq!(state.max(&last), state, "every sum only grows");
                 last = state;
             }

@@ -16,7 +16,7 @@ use longhaul_store::Change;
 use super::{Actor, ActorError};
 use crate::message::{Report, now};
 use crate::project;
-use crate::replicas::Known;
+use crate::replicas::{self, Known};
 
 impl Actor {
     /// What a worker says of a purse. One whose lease is over asks in vain, and hears that by
@@ -121,13 +121,9 @@ impl Actor {
     }
 
     fn tell_replicas(&mut self, worker: WorkerId) {
-        let file = |(path, known): (&String, &Known)| v1::ReplicaFile {
-            path: path.clone(),
-            urls: known.urls.clone(),
-            keyed: known.keyed,
-        };
-        let files = self.replicas.iter().map(file).collect();
-        self.tell(worker, Down::ReplicaFiles(v1::ReplicaFiles { files }));
+        for message in replicas::messages(&self.replicas) {
+            self.tell(worker, Down::ReplicaFiles(message));
+        }
     }
 
     /// Runs that were submitted before this process began.
@@ -149,8 +145,7 @@ impl Actor {
 
     /// A run may call these endpoints.
     pub(super) fn learn_endpoints(&mut self, run: RunId, plan: &GatewayPlan) {
-        let limits = plan.endpoints.iter().map(|endpoint| (endpoint.name.clone(), endpoint.limits));
-        self.shares.learn(run, limits.collect::<BTreeMap<_, _>>());
+        self.shares.learn(run, &plan.endpoints);
         self.routes.learn(run, plan);
         self.files.learn(run, plan);
         self.tell_shares();

@@ -1,5 +1,6 @@
 //! Shares as they move, and that they never add up to more than there is.
 
+use longhaul_core::endpoint::{ModelLimits, Protocol};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,15 +13,38 @@ fn run() -> RunId {
     RunId::new(Timestamp(1), 1)
 }
 
+fn endpoint(limits: RateLimits) -> EndpointPlan {
+    EndpointPlan {
+        name: "model".to_owned(),
+        protocol: Protocol::OpenAi,
+        vendor: "some".to_owned(),
+        urls: vec!["http://a".to_owned()],
+        secret: None,
+        limits,
+        model_limits: Vec::new(),
+        call_limit: Millis(1),
+        retries: 0,
+        relay: false,
+        replicas_file: None,
+    }
+}
+
 fn shares(concurrent: u32) -> Shares {
-    let mut shares = Shares::new(Millis::from_secs(60));
+    let mut shares = Shares::new(Millis::from_secs(90), Millis::from_secs(5));
     let limits = RateLimits { concurrent: Some(concurrent), requests_per_minute: Some(600), tokens_per_minute: None };
-    shares.learn(run(), BTreeMap::from([("model".to_owned(), limits)]));
+    shares.learn(run(), &[endpoint(limits)]);
     shares
 }
 
 fn word(demand: u32, down: &str, answered: bool) -> v1::EndpointWord {
-    v1::EndpointWord { endpoint: "model".to_owned(), demand, down: down.to_owned(), answered, down_millis: 3_000 }
+    v1::EndpointWord {
+        endpoint: "model".to_owned(),
+        demand,
+        down: down.to_owned(),
+        answered,
+        down_millis: 3_000,
+        models: Vec::new(),
+    }
 }
 
 fn told(all: &[(WorkerId, v1::EndpointShares)], who: u32) -> Option<(u32, u64)> {
@@ -46,6 +70,27 @@ fn a_share_is_taken_before_it_is_given() {
 }
 
 #[test]
+fn the_first_limit_of_an_endpoint_in_use_is_given_to_others_only_when_it_is_kept() {
+    let mut shares = Shares::new(Millis::from_secs(90), Millis::from_secs(5));
+    shares.learn(run(), &[endpoint(RateLimits::default())]);
+    shares.joined(worker(1));
+    let first = shares.divide(AT);
+    assert_eq!(first[0].1.shares[0].concurrent, None, "there is no limit yet");
+    shares.acted_by(worker(1), 1);
+    // Another run brings one, and the worker comes back before it has said that it acts by it.
+    let limits = RateLimits { concurrent: Some(4), ..RateLimits::default() };
+    shares.learn(RunId::new(Timestamp(1), 2), &[endpoint(limits)]);
+    shares.joined(worker(2));
+    assert_eq!(told(&shares.divide(AT), 2), Some((0, 1)), "the first one may be using all of it");
+    shares.left(worker(1), AT);
+    shares.joined(worker(1));
+    assert_eq!(told(&shares.divide(AT), 1), Some((2, 1)));
+    assert_eq!(told(&shares.divide(AT), 2), None);
+    shares.acted_by(worker(1), 1);
+    assert_eq!(told(&shares.divide(AT), 2), Some((2, 2)));
+}
+
+#[test]
 fn who_could_use_more_gets_more_and_what_is_too_small_for_all_goes_round() {
     assert_eq!(by_demand(10, &[8, 1, 0], 0), [8, 1, 1]);
     assert_eq!(by_demand(10, &[20, 20, 1], 0), [5, 4, 1]);
@@ -54,6 +99,66 @@ fn who_could_use_more_gets_more_and_what_is_too_small_for_all_goes_round() {
     let turns: Vec<Vec<u64>> = (0..3).map(|turn| by_demand(1, &[5, 5, 5], turn)).collect();
     assert_eq!(turns, [[1, 0, 0], [0, 1, 0], [0, 0, 1]]);
     assert_eq!(by_weight(600, &[9, 0, 0], 0), [500, 50, 50]);
+}
+
+#[test]
+fn a_models_limits_are_divided_by_the_demand_for_it_beside_those_of_its_endpoint() {
+    let mut shares = shares(10);
+    let limits = RateLimits { concurrent: Some(4), ..RateLimits::default() };
+    let model_limits = vec![ModelLimits { model: "a*".to_owned(), limits }];
+    let other = RunId::new(Timestamp(1), 2);
+    shares.learn(other, &[EndpointPlan { model_limits, ..endpoint(RateLimits::default()) }]);
+    for who in [1, 2] {
+        shares.joined(worker(who));
+    }
+    let of = |models: &[(&str, u32)]| {
+        let models =
+            models.iter().map(|(model, demand)| v1::ModelDemand { model: (*model).to_owned(), demand: *demand });
+        v1::EndpointWord { models: models.collect(), ..word(5, "", false) }
+    };
+    shares.word(worker(1), &of(&[("a*", 5)]), AT);
+    shares.word(worker(2), &of(&[]), AT);
+    let told = shares.divide(AT);
+    let amounts = |who: u32| {
+        let (_, shares) = told.iter().find(|(id, _)| *id == worker(who)).unwrap();
+        shares.shares.iter().map(|share| (share.model.clone(), share.concurrent.unwrap())).collect::<Vec<_>>()
+    };
+    let expected = |model| [(String::new(), 5), ("a*".to_owned(), model)];
+    assert_eq!((amounts(1), amounts(2)), (expected(4).to_vec(), expected(0).to_vec()));
+    shares.forget(|run| run != other);
+    assert_eq!(shares.divide(AT)[0].1.shares.len(), 1, "no open run gives it limits");
+}
+
+/// One place for two workers that both want it, and say every five seconds that they are there: each
+/// has it in its turn, and never both.
+#[test]
+fn what_is_too_small_for_all_comes_to_each_in_its_turn() {
+    for offset in 0..5 {
+        let mut shares = shares(1);
+        let mut acts: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
+        let mut had: BTreeMap<u32, u64> = BTreeMap::new();
+        for who in [1, 2] {
+            shares.joined(worker(who));
+        }
+        for second in 0..240 {
+            let now = AT.plus(Millis::from_secs(second));
+            for who in [1, 2] {
+                if (second + u64::from(who) * offset) % 5 == 0 {
+                    shares.word(worker(who), &word(9, "", false), now);
+                    shares.acted_by(worker(who), acts.get(&who).map_or(0, |(_, number)| *number));
+                }
+            }
+            for (id, message) in shares.divide(now) {
+                let who = if id == worker(1) { 1 } else { 2 };
+                acts.insert(who, (message.shares[0].concurrent.unwrap(), message.number));
+            }
+            assert!(acts.values().map(|(amount, _)| amount).sum::<u32>() <= 1);
+            for (who, (amount, _)) in &acts {
+                *had.entry(*who).or_default() += u64::from(*amount);
+            }
+        }
+        assert!(had.values().all(|seconds| *seconds >= 60) && had.len() == 2, "{had:?} at offset {offset}");
+    }
 }
 
 #[test]

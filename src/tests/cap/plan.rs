@@ -70,6 +70,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
         spec: json!({}),
         splits: Vec::new(),
         rounds: None,
+        restart: None,
     });
     let tier = Tier {
         above: 0,
@@ -87,6 +88,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
             urls: vec![provider.url.clone()],
             secret: Some(KEY_VARIABLE.to_owned()),
             limits: RateLimits { concurrent: Some(100), ..RateLimits::default() },
+            model_limits: Vec::new(),
             call_limit: Millis(3000),
             retries: 3,
             relay: false,
@@ -130,6 +132,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
                 audit: None,
                 stall: StallPolicy::default(),
                 judge: None,
+                snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
             }),
             env: 0,
             max_cost: None,
@@ -151,6 +154,7 @@ pub(crate) async fn submit(cluster: &Cluster, provider: &Provider, episodes: u32
             max_cut_offs: 3,
             backoff: Millis(200),
             resume: longhaul_core::resume::ResumePolicy::Restart,
+            snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
         },
         budgets: RunBudgets { run: Some(cap), ..RunBudgets::default() },
         gateway: Some(gateway),

@@ -75,6 +75,10 @@ impl Sandbox for EmptySandbox {
         Box::pin(async { Err(SandboxError::NotFound { path: path.to_owned() }) })
     }
 
+    fn copy_end<'a>(&'a self, path: &'a str, _: usize, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        self.copy_out(path, to)
+    }
+
     fn pack_out<'a>(&'a self, path: &'a str, _: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
         Box::pin(async { Err(SandboxError::NotFound { path: path.to_owned() }) })
     }

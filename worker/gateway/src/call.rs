@@ -43,6 +43,12 @@ pub enum CallError {
         /// The scope, with its figures.
         scope: String,
     },
+    /// The next call does not fit into what the round of the task may spend: the round ends.
+    #[error("the budget is spent: {scope}")]
+    Round {
+        /// What that is, with its figures.
+        scope: String,
+    },
     /// The tokens of the episode are used up: it ends `tokens`.
     #[error("the token budget is spent: {used} of {most} tokens are used")]
     Tokens {

@@ -27,6 +27,9 @@ pub struct GatewayConfig {
     pub connect_limit: Duration,
     /// How long an attempt's end waits for calls in flight before they are settled whole.
     pub close_limit: Duration,
+    /// After how long without an answer an HTTP client gets the head of one, and then a blank line as
+    /// often, so that it goes on waiting.
+    pub quiet: Duration,
     /// How long calls wait for an endpoint that is down before they fail.
     pub down_limit: Duration,
     /// After how long without a call an attempt gives back what it holds beyond one more call.
@@ -51,6 +54,7 @@ impl GatewayConfig {
             max_response: 64 << 20,
             connect_limit: Duration::from_secs(15),
             close_limit: Duration::from_secs(30),
+            quiet: Duration::from_secs(60),
             down_limit: Duration::from_secs(12 * 3600),
             idle_after: Duration::from_secs(15),
             backoff: Duration::from_millis(500),

@@ -49,12 +49,6 @@ struct Endpoints {
     shares: Option<Vec<EndpointShare>>,
 }
 
-impl Endpoints {
-    fn share(&self, name: &str) -> Option<&EndpointShare> {
-        self.shares.iter().flatten().find(|share| share.endpoint == name)
-    }
-}
-
 impl Gateway {
     /// Sets up connections to vendors.
     ///
@@ -74,10 +68,15 @@ impl Gateway {
     /// limits of its plan hold.
     pub fn set_shares(&self, shares: Vec<EndpointShare>) {
         let mut endpoints = self.shared.endpoints();
+        endpoints.known.values().for_each(|endpoint| endpoint.share(&shares));
         endpoints.shares = Some(shares);
-        for (name, endpoint) in &endpoints.known {
-            endpoint.share(endpoints.share(name));
-        }
+    }
+
+    /// Whether no more calls are in flight than the shares allow: of one that became smaller, the rest
+    /// is free for others only then.
+    #[must_use]
+    pub fn is_within_shares(&self) -> bool {
+        self.shared.endpoints().known.values().all(|endpoint| endpoint.is_within())
     }
 
     /// The addresses that files of replicas name from now on, by file, in place of what was said
@@ -149,16 +148,15 @@ impl Shared {
         let mut endpoints = self.endpoints();
         if let Some(known) = endpoints.known.get(&plan.name) {
             if endpoints.shares.is_none() {
-                known.plan(plan.limits);
+                known.plan(plan);
             }
             return Arc::clone(known);
         }
         let waits = Waits { first: self.config.backoff, most: self.config.backoff_most };
         let endpoint = Arc::new(Endpoint::new(plan.name.clone(), waits));
-        if endpoints.shares.is_some() {
-            endpoint.share(endpoints.share(&plan.name));
-        } else {
-            endpoint.plan(plan.limits);
+        match &endpoints.shares {
+            Some(shares) => endpoint.share(shares),
+            None => endpoint.plan(plan),
         }
         endpoints.known.insert(plan.name.clone(), Arc::clone(&endpoint));
         endpoint

@@ -27,6 +27,8 @@ pub struct Account {
     pub largest_exposure: Money,
     /// By how much vendors billed more than was reserved.
     pub overshoot: Money,
+    /// By how much that was more than the purses had been granted.
+    pub overspent: Money,
     /// How much of that a person has seen, who raised the cap all the same.
     pub accepted: Money,
     /// The highest percentage of the cap that was warned of.
@@ -35,6 +37,15 @@ pub struct Account {
     pub live: u32,
     /// The smallest bound of a call that was ever asked for.
     pub smallest: Option<Money>,
+}
+
+/// By how much more than before a purse's calls cost more than they could.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Beyond {
+    /// Than their bounds.
+    pub(crate) bounds: Money,
+    /// Than all that it was granted.
+    pub(crate) grants: Money,
 }
 
 /// What one purse adds to its accounts.
@@ -62,7 +73,8 @@ impl Account {
         Self { cap, ..Self::default() }
     }
 
-    /// What is spent or may be by what was granted: never more than the cap, but for the overshoot.
+    /// What is spent or may be by what was granted: never more than the cap, but for what purses cost
+    /// beyond their grants.
     #[must_use]
     pub const fn committed(&self) -> Money {
         self.settled.saturating_add(self.escrow)
@@ -105,13 +117,14 @@ impl Account {
     }
 
     /// Takes one purse's part out and puts another in.
-    pub(crate) fn replace(&mut self, before: Charge, after: Charge, overshoot: Money) {
+    pub(crate) fn replace(&mut self, before: Charge, after: Charge, beyond: Beyond) {
         let exchange = |sum: Money, out: Money, put: Money| sum.saturating_sub(out).saturating_add(put);
         self.settled = exchange(self.settled, before.settled, after.settled);
         self.escrow = exchange(self.escrow, before.escrow, after.escrow);
         self.unconfirmed = exchange(self.unconfirmed, before.unconfirmed, after.unconfirmed);
         self.live = self.live.saturating_sub(u32::from(before.live)).saturating_add(u32::from(after.live));
-        self.overshoot = self.overshoot.saturating_add(overshoot);
+        self.overshoot = self.overshoot.saturating_add(beyond.bounds);
+        self.overspent = self.overspent.saturating_add(beyond.grants);
         self.largest_exposure = self.largest_exposure.max(self.escrow);
     }
 

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::lease::LeaseRef;
 
 pub use account::Account;
-pub(crate) use account::Charge;
+pub(crate) use account::{Beyond, Charge};
 pub use purse::{Purse, Purses, Stage, Waiting};
 pub use scope::{ScopeName, ScopeNameError, ScopeView};
 pub(crate) use view::{in_words, reason_against, scope_name};
@@ -168,17 +168,20 @@ impl Ledger {
         let agent = purses.agent;
         let Some(purse) = purses.get_mut(kind) else { return };
         let (before, turn) = (purse.charge(), purse.waiting().map(|waiting| waiting.turn));
-        let overspent = purse.state.overspent();
+        let (overshoot, overspent) = (purse.overshoot(), purse.state.overspent());
         change(purse);
         let (after, waits) = (purse.charge(), purse.waiting().map(|waiting| waiting.turn));
-        let overshoot = purse.state.overspent().saturating_sub(overspent);
+        let beyond = Beyond {
+            bounds: purse.overshoot().saturating_sub(overshoot),
+            grants: purse.state.overspent().saturating_sub(overspent),
+        };
         if turn != waits {
             turn.map(|turn| self.queue.remove(&turn));
             waits.map(|turn| self.queue.insert(turn, (attempt, kind)));
         }
         for key in Self::payers(attempt, agent, kind) {
             if let Some(account) = self.account_mut(key) {
-                account.replace(before, after, overshoot);
+                account.replace(before, after, beyond);
             }
         }
     }
@@ -196,7 +199,7 @@ impl Ledger {
         let charge = purse.charge();
         for key in Self::payers(lease.attempt, agent, kind) {
             if let Some(account) = self.account_mut(key) {
-                account.replace(Charge::default(), charge, Money::ZERO);
+                account.replace(Charge::default(), charge, Beyond::default());
             }
         }
     }

@@ -157,9 +157,17 @@ impl Purse {
             settled: report.settled.min(MOST),
             returned: report.returned.min(granted),
             unconfirmed: report.unconfirmed.min(MOST),
+            overshoot: report.overshoot.min(MOST),
         };
         let merged = self.state.max(&report);
-        PurseState { unconfirmed: merged.unconfirmed.min(merged.settled), ..merged }
+        let (unconfirmed, overshoot) = (merged.unconfirmed.min(merged.settled), merged.overshoot.min(merged.settled));
+        PurseState { unconfirmed, overshoot, ..merged }
+    }
+
+    /// By how much vendors billed more than the bounds of its calls: what its worker says, and no less
+    /// than what it cost beyond its grants.
+    pub(crate) fn overshoot(&self) -> Money {
+        self.state.overshoot.max(self.state.overspent())
     }
 
     pub(crate) fn merge(&mut self, report: PurseState) {

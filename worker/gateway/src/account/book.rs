@@ -32,6 +32,10 @@ pub(crate) struct Book {
     pub(crate) judging: CallTotals,
     /// The scope that is spent.
     pub(crate) spent: Option<String>,
+    /// A call of the round was refused, since the round has spent what it may.
+    pub(crate) round_spent: bool,
+    /// The last step before the round.
+    pub(crate) round_after: u32,
     /// What a person should know.
     pub(crate) warnings: Vec<String>,
     /// Calls that have begun and not ended.

@@ -13,14 +13,15 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::Inner;
-use super::money::Hold;
+use super::money::{Hold, NoMoney};
 use super::prepare::Prepared;
 use super::send::{Failed, Try, TryEnd, hand_out};
 use crate::aside::aside;
 use crate::call::CallError;
-use crate::endpoint::{Endpoint, Turn};
+use crate::endpoint::{Endpoint, Load, Turn};
 use crate::http::headers;
 use crate::pause::Served;
+use crate::ports::Refused;
 use crate::protocol::route::{self, CallRoute};
 use crate::retry::{Meaning, backoff};
 
@@ -39,6 +40,13 @@ pub(crate) struct Request {
     pub(crate) body: Bytes,
     pub(crate) headers: HeaderMap,
     pub(crate) query: String,
+}
+
+impl Request {
+    /// The name of the limits that its model has beside those of its endpoint.
+    pub(crate) fn limited(&self) -> Option<&str> {
+        self.plan.limits_of(&self.model).map(|limits| limits.model.as_str())
+    }
 }
 
 /// An answer, or a vendor's refusal: its body comes in pieces, which end with why it broke off
@@ -122,8 +130,13 @@ impl Inner {
             self.counted(&served, caller, self.journal.ready()).await?;
             let turn = self.waits(caller, self.until_up(request, &served)).await??;
             let hold = self.money(request, &mut prepared, &served, caller).await?;
-            let enter = request.endpoint.enter(self.id, prepared.guess(), turn.is_some());
-            let place = self.counted(&served, caller, enter).await?;
+            let load = Load {
+                account: self.id,
+                tokens: prepared.guess(),
+                model: request.limited().map(Into::into),
+                probe: turn.is_some(),
+            };
+            let place = self.counted(&served, caller, request.endpoint.enter(load)).await?;
             // The endpoint went down meanwhile: the money is free until it is up again.
             let Some(place) = place else { continue };
             let next = Try { request, prepared: &prepared, hold, place, retry_of };
@@ -177,7 +190,7 @@ impl Inner {
         match failed.meaning {
             Meaning::Busy => {
                 request.endpoint.answered();
-                request.endpoint.hold(wait);
+                request.endpoint.hold(wait, request.limited());
             }
             Meaning::Barred => request.endpoint.barred(&failed.message),
             Meaning::Failing => request.endpoint.failed(&failed.message, last, began),
@@ -304,13 +317,24 @@ impl Inner {
             let bound = prepared.bound(request);
             match self.waits(caller, till.reserve(bound)).await? {
                 Ok(hold) => return Ok(hold),
-                Err(refused) => match prepared.half().filter(|_| self.plan.shorten && self.capped) {
+                Err(none) => match prepared.half().filter(|_| self.plan.shorten && self.capped) {
                     Some(half) if prepared.price.is_some() => prepared.shorten(half)?,
-                    _ => {
-                        self.book().spent = Some(refused.scope.clone());
-                        return Err(CallError::Budget { scope: refused.scope });
-                    }
+                    _ => return Err(self.refused(none)),
                 },
+            }
+        }
+    }
+
+    /// A call is refused for want of money.
+    fn refused(&self, none: NoMoney) -> CallError {
+        match none {
+            NoMoney::Refused(Refused { scope }) => {
+                self.book().spent = Some(scope.clone());
+                CallError::Budget { scope }
+            }
+            NoMoney::Round { scope } => {
+                self.book().round_spent = true;
+                CallError::Round { scope }
             }
         }
     }

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longhaul_core::call::{CallTotals, PurseKind};
 use longhaul_core::endpoint::{EndpointPlan, GatewayPlan};
+use longhaul_core::money::Money;
 use longhaul_core::purse::PurseState;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -167,6 +168,22 @@ impl Account {
         self.inner.book().step = step;
     }
 
+    /// A round of the task begins: the calls that are begun in it may cost no more than this together,
+    /// if anything is said, those of a judge aside.
+    pub fn begin_round(&self, most: Option<Money>) {
+        let mut book = self.inner.book();
+        book.round_spent = false;
+        book.round_after = book.step;
+        drop(book);
+        self.inner.till(PurseKind::Episode).begin_round(most);
+    }
+
+    /// Whether a call of the round was refused, since the round has spent what it may.
+    #[must_use]
+    pub fn round_spent(&self) -> bool {
+        self.inner.book().round_spent
+    }
+
     /// Answers what the agent asks before step `live_from` from the calls that earlier attempts
     /// have made, all of them, in their order. Said before any call is made.
     pub fn follow(&self, calls: Vec<PastCall>, live_from: u32) {
@@ -179,9 +196,15 @@ impl Account {
         self.inner.record().replayed()
     }
 
-    /// The record is at its end: whatever of it nobody asked for again counts as used, too.
+    /// The record is at its end: whatever of it nobody asked for again counts as used, too, and in the
+    /// dollars of the round that it is of.
     pub fn is_live(&self) {
-        self.inner.record().all_is_used();
+        let since = self.inner.book().round_after;
+        let mut record = self.inner.record();
+        record.all_is_used();
+        let left = record.left_after(since);
+        drop(record);
+        self.inner.till(PurseKind::Episode).was_spent(left);
     }
 
     /// The tokens of the episode: those of its own calls, and of the record as far as it is used.

@@ -1,4 +1,5 @@
-//! An attempt's money: a purse, and the bank that fills it.
+//! An attempt's money: a purse, and the bank that fills it; and what a round of its task may use of
+//! it, if that is bounded.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub(crate) struct Till {
 #[derive(Debug)]
 struct State {
     purse: Purse,
+    allowance: Allowance,
     tickets: u32,
     /// Calls that wait for money.
     waiting: u32,
@@ -44,6 +46,7 @@ impl Till {
     pub(crate) fn new(kind: PurseKind, bank: Arc<dyn Bank>) -> Self {
         let state = State {
             purse: Purse::default(),
+            allowance: Allowance::default(),
             tickets: 0,
             waiting: 0,
             last_bound: Money::ZERO,
@@ -61,6 +64,23 @@ impl Till {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A round begins, whose calls may cost no more than this, if anything is said. What is in flight
+    /// is of the round before, and counts there.
+    pub(crate) fn begin_round(&self, most: Option<Money>) {
+        let mut state = self.state();
+        let number = state.allowance.number.wrapping_add(1);
+        state.allowance = Allowance { number, most, ..Allowance::default() };
+        drop(state);
+        // Who waited for money of the round before is measured by this one's.
+        self.freed.notify_waiters();
+    }
+
+    /// Takes note of a call of this round that an earlier attempt has paid.
+    pub(crate) fn was_spent(&self, cost: Money) {
+        let mut state = self.state();
+        state.allowance.settled = state.allowance.settled.saturating_add(cost);
+    }
+
     /// Reserves what is there. None if it does not fit, or others wait already.
     pub(crate) fn reserve_now(self: &Arc<Self>, bound: Money) -> Option<Hold> {
         let mut state = self.state();
@@ -70,17 +90,19 @@ impl Till {
         self.try_reserve(&mut state, bound).ok()
     }
 
-    fn try_reserve(self: &Arc<Self>, state: &mut State, bound: Money) -> Result<Hold, Short> {
+    fn try_reserve(self: &Arc<Self>, state: &mut State, bound: Money) -> Result<Hold, Lack> {
+        state.allowance.fits(bound)?;
         let ticket = state.tickets;
-        state.purse.reserve(ticket, bound)?;
+        state.purse.reserve(ticket, bound).map_err(Lack::Purse)?;
         state.tickets = state.tickets.wrapping_add(1);
         state.last_bound = bound;
         state.last_use = Instant::now();
-        Ok(Hold { till: Arc::clone(self), ticket, bound, settled: false })
+        state.allowance.reserved = state.allowance.reserved.saturating_add(bound);
+        Ok(Hold { till: Arc::clone(self), ticket, bound, round: state.allowance.number, settled: false })
     }
 
     /// Reserves, and asks the bank as long as that takes.
-    pub(crate) async fn reserve(self: &Arc<Self>, bound: Money) -> Result<Hold, Refused> {
+    pub(crate) async fn reserve(self: &Arc<Self>, bound: Money) -> Result<Hold, NoMoney> {
         let _waiting = Waiting::new(self);
         // The semaphore is never closed.
         let _turn = self.asking.acquire().await;
@@ -90,14 +112,22 @@ impl Till {
                 let mut state = self.state();
                 match self.try_reserve(&mut state, bound) {
                     Ok(hold) => return Ok(hold),
-                    Err(short) => (short, state.purse.state()),
+                    Err(Lack::Spent(scope)) => return Err(NoMoney::Round { scope }),
+                    Err(Lack::InFlight) => (None, state.purse.state()),
+                    Err(Lack::Purse(short)) => (Some(short), state.purse.state()),
                 }
+            };
+            let Some(short) = short else {
+                freed.await;
+                continue;
             };
             tokio::select! {
                 answer = self.bank.more(self.kind, purse, short.wanted, bound) => match answer {
                     Ok(granted) => self.state().purse.grant(granted),
                     // What was freed meanwhile may do.
-                    Err(refused) => return self.try_reserve(&mut self.state(), bound).map_err(|_| refused),
+                    Err(refused) => {
+                        return self.try_reserve(&mut self.state(), bound).map_err(|_| NoMoney::Refused(refused));
+                    }
                 },
                 () = freed => {}
             }
@@ -159,6 +189,55 @@ impl Till {
     }
 }
 
+/// What the calls of a round may cost together: those that are begun in it.
+#[derive(Debug, Default)]
+struct Allowance {
+    /// Tells rounds apart.
+    number: u32,
+    /// No bound if absent.
+    most: Option<Money>,
+    settled: Money,
+    reserved: Money,
+}
+
+impl Allowance {
+    /// Whether a call with this bound may begin now: what is settled and reserved and the bound
+    /// together are to be no more than the most, whatever becomes of the calls.
+    fn fits(&self, bound: Money) -> Result<(), Lack> {
+        let Some(most) = self.most else { return Ok(()) };
+        let at_least = self.settled.saturating_add(bound);
+        if at_least > most {
+            let scope =
+                format!("of the round: {} of {most} are spent, and the next call may cost {bound}", self.settled);
+            return Err(Lack::Spent(scope));
+        }
+        if at_least.saturating_add(self.reserved) > most { Err(Lack::InFlight) } else { Ok(()) }
+    }
+}
+
+/// Why nothing can be reserved now.
+#[derive(Debug)]
+enum Lack {
+    /// The round's money is spent.
+    Spent(String),
+    /// It may suffice when calls of the round that are in flight cost less than they may.
+    InFlight,
+    /// The purse holds too little.
+    Purse(Short),
+}
+
+/// Why nothing is reserved.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NoMoney {
+    /// The bank gives none.
+    Refused(Refused),
+    /// The round has spent what it may.
+    Round {
+        /// What that is, with its figures.
+        scope: String,
+    },
+}
+
 /// Counts a call that waits for money.
 struct Waiting<'a>(&'a Till);
 
@@ -182,6 +261,8 @@ pub(crate) struct Hold {
     till: Arc<Till>,
     ticket: u32,
     bound: Money,
+    /// The round that it is of.
+    round: u32,
     settled: bool,
 }
 
@@ -203,6 +284,11 @@ impl Hold {
         let mut state = self.till.state();
         state.purse.settle(self.ticket, cost, certainty);
         state.last_use = Instant::now();
+        if state.allowance.number == self.round {
+            let allowance = &mut state.allowance;
+            allowance.reserved = allowance.reserved.saturating_sub(self.bound);
+            allowance.settled = allowance.settled.saturating_add(cost);
+        }
         if cost > self.bound {
             // The scope has to know at once.
             self.till.report(&mut state);
@@ -296,7 +382,7 @@ mod tests {
         first.settle(nanos(10), Certainty::Reported);
         second.await.unwrap().unwrap();
         let refused = till.reserve(nanos(80)).await.unwrap_err();
-        assert_eq!(refused.scope, "run: spent");
+        assert_eq!(refused, NoMoney::Refused(Refused { scope: "run: spent".to_owned() }));
         assert_eq!(till.close().held(), Money::ZERO);
     }
 
@@ -322,6 +408,40 @@ mod tests {
         let last = *bank.reports.lock().unwrap().last().unwrap();
         assert_eq!((last.settled, last.overspent()), (nanos(150), nanos(20)), "an overshoot is told at once");
         keeper.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_round_spends_no_more_than_it_may_and_the_next_one_anew() {
+        let (till, _bank) = till(10_000, 1_000);
+        let spawn = |bound| {
+            let till = Arc::clone(&till);
+            tokio::spawn(async move { till.reserve(nanos(bound)).await })
+        };
+        till.begin_round(Some(nanos(100)));
+        till.was_spent(nanos(20));
+        let first = till.reserve(nanos(60)).await.unwrap();
+        // 20 are spent and 60 in flight: 40 do not fit now, and may when the answer is cheap.
+        let second = spawn(40);
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(!second.is_finished() && till.reserve_now(nanos(1)).is_none());
+        first.settle(nanos(30), Certainty::Reported);
+        let second = second.await.unwrap().unwrap();
+        // 50 are spent and 40 in flight: 51 never fit.
+        let NoMoney::Round { scope } = till.reserve(nanos(51)).await.unwrap_err() else { panic!() };
+        assert_eq!(scope, "of the round: $0.00000005 of $0.0000001 are spent, and the next call may cost $0.000000051");
+        let third = spawn(20);
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert!(!third.is_finished());
+        // The next round may spend as much again, and what lands now is none of its calls'.
+        till.begin_round(Some(nanos(100)));
+        let third = third.await.unwrap().unwrap();
+        second.settle(nanos(40), Certainty::Reported);
+        let rest = till.reserve_now(nanos(80)).unwrap();
+        assert!(till.reserve_now(nanos(1)).is_none(), "20 and 80 are reserved");
+        drop(third);
+        drop(rest);
+        till.begin_round(None);
+        assert!(till.reserve_now(nanos(100)).is_some(), "without a bound the purse alone counts");
     }
 
     #[tokio::test(start_paused = true)]

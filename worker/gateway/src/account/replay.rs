@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
-use longhaul_core::call::{CallRecord, Purpose};
+use longhaul_core::call::{CallRecord, Purpose, PurseKind};
 use longhaul_core::digest::Digest;
+use longhaul_core::money::Money;
 use tokio::sync::mpsc;
 
 use super::Inner;
@@ -54,12 +55,16 @@ struct Answer {
     body: Bytes,
     /// What all its tries used.
     tokens: u64,
+    /// What they cost.
+    cost: Money,
 }
 
 /// The calls that are still to be answered.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     waiting: VecDeque<Answer>,
+    /// The steps and the costs of those that nobody had an answer of, and that are made again.
+    unseen: Vec<(u32, Money)>,
     /// The number of the first step that is not recorded.
     live_from: u32,
     /// The tokens of all recorded calls, and of those that were answered.
@@ -86,19 +91,26 @@ impl Record {
             Purpose::Judge => 0,
         };
         let all = calls.iter().map(|call| tokens(&call.record)).sum();
-        let mut tries: Vec<(PastCall, u64)> = Vec::with_capacity(calls.len());
+        let mut tries: Vec<(PastCall, u64, Money)> = Vec::with_capacity(calls.len());
         for call in calls.into_iter().filter(|call| call.record.purpose != Purpose::Judge) {
-            let own = tokens(&call.record);
+            let (own, cost) = (tokens(&call.record), call.record.settled);
             let before = call.record.retry_of.and_then(|of| {
-                tries.iter().rposition(|(other, _)| other.attempt == call.attempt && other.record.number == of)
+                tries.iter().rposition(|(other, ..)| other.attempt == call.attempt && other.record.number == of)
             });
             // A try that was made again was not seen by whoever waited for the answer.
-            let earlier = before.map_or(0, |at| tries.remove(at).1);
-            tries.push((call, own + earlier));
+            let (tokens, paid) = before.map_or((0, Money::ZERO), |at| {
+                let (_, tokens, paid) = tries.remove(at);
+                (tokens, paid)
+            });
+            tries.push((call, own + tokens, cost.saturating_add(paid)));
         }
-        let answered = tries.into_iter().filter(|(call, _)| was_seen(call));
-        let waiting = answered.map(|(call, tokens)| Answer { record: call.record, body: call.body, tokens });
-        Self { waiting: waiting.collect(), live_from, all, used: 0, replayed: Replayed::default() }
+        let (answered, unseen): (Vec<_>, Vec<_>) = tries.into_iter().partition(|(call, ..)| was_seen(call));
+        let waiting = answered
+            .into_iter()
+            .map(|(call, tokens, cost)| Answer { record: call.record, body: call.body, tokens, cost })
+            .collect();
+        let unseen = unseen.into_iter().map(|(call, _, cost)| (call.record.step, cost)).collect();
+        Self { waiting, unseen, live_from, all, used: 0, replayed: Replayed::default() }
     }
 
     /// The answer to a request: none, if it is to be made.
@@ -140,6 +152,14 @@ impl Record {
         self.used = self.all;
     }
 
+    /// What was paid in the steps after this one for what nobody has asked for again, each once.
+    pub(super) fn left_after(&mut self, step: u32) -> Money {
+        let waiting = self.waiting.iter_mut().filter(|answer| answer.record.step > step);
+        let unseen = self.unseen.iter_mut().filter(|(of, _)| *of > step);
+        let costs = waiting.map(|answer| &mut answer.cost).chain(unseen.map(|(_, cost)| cost));
+        costs.map(std::mem::take).fold(Money::ZERO, Money::saturating_add)
+    }
+
     pub(super) fn replayed(&self) -> Replayed {
         self.replayed.clone()
     }
@@ -176,6 +196,8 @@ impl Inner {
         };
         let Some(answer) = self.record().take(asked)? else { return Ok(None) };
         tracing::debug!(call = answer.record.number, step, "model call answered from the record");
+        // A round has spent what is gone on from.
+        self.till(PurseKind::Episode).was_spent(answer.cost);
         again(request, prepared, answer).map(Some)
     }
 }
@@ -328,6 +350,23 @@ mod tests {
         // A failure that its client saw is seen again.
         let mut record = Record::new(vec![failed(call(0, 4, "a"), None, "connection refused")], 10);
         assert_eq!(ask(&mut record, 4, "a").unwrap(), Some(0));
+    }
+
+    #[test]
+    fn what_was_paid_in_a_round_and_is_not_asked_for_again_is_known_once() {
+        let paid = |mut call: PastCall, nanos: u64| {
+            call.record.settled = Money::from_nanos(nanos);
+            call
+        };
+        let nobody = failed(call(3, 10, "c"), None, "no answer came");
+        let calls = [(call(0, 2, "a"), 1), (call(1, 9, "b"), 20), (call(2, 10, "d"), 300), (nobody, 4_000)];
+        let mut record = Record::new(calls.map(|(call, nanos)| paid(call, nanos)).into(), 10);
+        assert_eq!(ask(&mut record, 9, "b").unwrap(), Some(1));
+        assert_eq!(record.left_after(2), Money::from_nanos(4_300));
+        assert_eq!(record.left_after(0), Money::from_nanos(1));
+        let asked = Asked { step: 10, purpose: Purpose::Agent, endpoint: "e", model: "m", request: digest("d") };
+        let answer = record.take(asked).unwrap().unwrap();
+        assert_eq!((answer.record.number, answer.cost), (2, Money::ZERO));
     }
 
     #[test]

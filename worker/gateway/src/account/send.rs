@@ -221,7 +221,7 @@ impl Inner {
             came.error = Some(format!("status {status}: {}", error_message(&came.body)));
         }
         if let Some(wait) = nothing_left(&came.headers, now) {
-            flying.request.endpoint.hold(wait);
+            flying.request.endpoint.hold(wait, flying.request.limited());
         }
         let number = flying.reservation.number;
         let said = Said { status, headers: headers::incoming(&came.headers), body: came.body.clone() };
@@ -280,7 +280,7 @@ impl Inner {
             shortened_to: flying.prepared.shortened_to,
         };
         if let Some(wait) = nothing_left(&parts.headers, self.shared.config.clock.now()) {
-            flying.request.endpoint.hold(wait);
+            flying.request.endpoint.hold(wait, flying.request.limited());
         }
         let came = Came { status: Some(reply.status), headers: parts.headers, ..Came::default() };
         let hides_usage = flying.prepared.asked.usage_for_us;
@@ -407,8 +407,13 @@ impl Inner {
         let mut blobs = new_parts;
         blobs.extend(response.as_ref().map(|split| book.new_of([&split.skeleton])).unwrap_or_default());
         let written = self.journal.settled(&record, blobs);
-        // The money is spent whether that could be written down or not.
-        hold.settle(settled, certainty);
+        // The money is spent whether that could be written down or not. A call whose end is not written down
+        // is open there, and whoever finds it so settles it whole: here it comes to the same.
+        let record = match &written {
+            Ok(()) => record,
+            Err(_) => CallRecord { settled: settled.max(hold.bound()), certainty: Certainty::Unconfirmed, ..record },
+        };
+        hold.settle(record.settled, record.certainty);
         book.settled(&record);
         written?;
         book.stored(stored);
@@ -478,7 +483,7 @@ fn served(prepared: &Prepared, came: &Came, usage: &Usage, took: Millis, bound: 
         return Priced { settled: Money::ZERO, certainty: Certainty::Reported, unknown: None };
     };
     let usual = price.cost(usage, took);
-    let served = came.report.served();
+    let served = came.report.served(price);
     let (settled, sure) = match served {
         Served::Usual => (usual, true),
         Served::As(service) => match price.cost_as(Some(service), usage, took) {

@@ -4,31 +4,36 @@ mod gate;
 mod health;
 mod replicas;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longhaul_core::endpoint::RateLimits;
+use longhaul_core::endpoint::{EndpointPlan, RateLimits};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use gate::Load;
 use gate::{Gate, Next};
 use health::Health;
 pub(crate) use health::Waits;
 use replicas::Replicas;
 
-/// What this worker may use of an endpoint's limits; no limit where absent.
+/// What this worker may use of an endpoint's limits, or of those of some of its models; no limit
+/// where absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointShare {
     /// The endpoint.
     pub endpoint: String,
+    /// The models, as their limits name them; all of them together if absent.
+    pub model: Option<String>,
     /// Calls in flight.
     pub concurrent: Option<u32>,
     /// Calls a minute.
     pub requests_per_minute: Option<u32>,
     /// Tokens a minute.
     pub tokens_per_minute: Option<u64>,
-    /// Others saw it down: one call at a time is tried, the others wait with their clocks stopped.
+    /// Others saw the endpoint down: one call at a time is tried, the others wait with their clocks
+    /// stopped.
     pub down: bool,
 }
 
@@ -39,6 +44,8 @@ pub struct EndpointWord {
     pub endpoint: String,
     /// Calls that wait or are in flight.
     pub demand: u32,
+    /// The same of models with limits of their own, as those name them.
+    pub models: BTreeMap<String, u32>,
     /// Whether no call of it is answered.
     pub down: Option<EndpointDown>,
     /// Whether one was answered since the last word.
@@ -99,20 +106,35 @@ impl Endpoint {
     }
 
     /// The limits of a plan, which hold until the coordinator has said what this worker's share is.
-    pub(crate) fn plan(&self, limits: RateLimits) {
-        self.state().gate.limit(limits);
+    pub(crate) fn plan(&self, plan: &EndpointPlan) {
+        let models = plan.model_limits.iter().map(|limits| (limits.model.as_str().into(), limits.limits));
+        self.state().gate.limit(Instant::now(), plan.limits, models.collect());
     }
 
-    /// This worker's share; none if the coordinator knows no limit.
-    pub(crate) fn share(&self, share: Option<&EndpointShare>) {
+    /// Whether no more calls are in flight than its share allows.
+    pub(crate) fn is_within(&self) -> bool {
+        self.state().gate.is_within()
+    }
+
+    /// This worker's shares among those of all endpoints; none where the coordinator knows no limit.
+    pub(crate) fn share(&self, shares: &[EndpointShare]) {
         let mut state = self.state();
-        let limits = share.map(|share| RateLimits {
-            concurrent: share.concurrent,
-            requests_per_minute: share.requests_per_minute,
-            tokens_per_minute: share.tokens_per_minute,
-        });
-        state.gate.limit(limits.unwrap_or_default());
-        let down = share.is_some_and(|share| share.down);
+        let (mut whole, mut models, mut down) = (RateLimits::default(), BTreeMap::new(), false);
+        for share in shares.iter().filter(|share| share.endpoint == self.name) {
+            let limits = RateLimits {
+                concurrent: share.concurrent,
+                requests_per_minute: share.requests_per_minute,
+                tokens_per_minute: share.tokens_per_minute,
+            };
+            down |= share.down;
+            match &share.model {
+                None => whole = limits,
+                Some(model) => {
+                    models.insert(model.as_str().into(), limits);
+                }
+            }
+        }
+        state.gate.limit(Instant::now(), whole, models);
         state.health.heard(Instant::now(), down, self.waits);
         state.pump(Instant::now());
         drop(state);
@@ -131,6 +153,7 @@ impl Endpoint {
         EndpointWord {
             endpoint: self.name.clone(),
             demand: state.gate.demand().saturating_add(state.waiting),
+            models: state.gate.demands(),
             down,
             answered: std::mem::take(&mut state.answered),
         }
@@ -183,17 +206,18 @@ impl Endpoint {
     }
 
     /// Waits for a place. None if the endpoint goes down meanwhile, which a probe does not mind.
-    pub(crate) async fn enter(self: &Arc<Self>, account: u64, tokens: u64, probe: bool) -> Option<Place> {
+    pub(crate) async fn enter(self: &Arc<Self>, load: Load) -> Option<Place> {
         let (ticket, notify) = {
             let mut state = self.state();
             state.tickets += 1;
             let ticket = state.tickets;
-            state.gate.join(ticket, account, tokens, probe);
+            state.gate.join(Instant::now(), ticket, load.clone());
             let notify = Arc::new(Notify::new());
             state.at_gate.insert(ticket, (Arc::clone(&notify), false));
             (ticket, notify)
         };
-        let waiter = AtGate { endpoint: self, ticket, account, tokens };
+        let probe = load.probe;
+        let waiter = AtGate { endpoint: self, ticket, load: &load };
         loop {
             let next = {
                 let mut state = self.state();
@@ -202,7 +226,8 @@ impl Endpoint {
                     state.at_gate.remove(&ticket);
                     drop(state);
                     std::mem::forget(waiter);
-                    return Some(Place { endpoint: Arc::clone(self), account, guessed: tokens, used: tokens });
+                    let used = load.tokens;
+                    return Some(Place { endpoint: Arc::clone(self), load, used });
                 }
                 next
             };
@@ -262,9 +287,10 @@ impl Endpoint {
         self.health.notify_waiters();
     }
 
-    /// The vendor asks for a wait of everybody.
-    pub(crate) fn hold(&self, wait: Duration) {
-        self.state().gate.hold_until(Instant::now() + wait);
+    /// The vendor asks for a wait: of everybody, or where its model has limits of its own, of those
+    /// that call it.
+    pub(crate) fn hold(&self, wait: Duration, model: Option<&str>) {
+        self.state().gate.hold_until(Instant::now() + wait, model);
     }
 }
 
@@ -313,8 +339,7 @@ impl Drop for WaitsForHealth<'_> {
 struct AtGate<'a> {
     endpoint: &'a Endpoint,
     ticket: u64,
-    account: u64,
-    tokens: u64,
+    load: &'a Load,
 }
 
 impl Drop for AtGate<'_> {
@@ -322,7 +347,7 @@ impl Drop for AtGate<'_> {
         let mut state = self.endpoint.state();
         match state.at_gate.remove(&self.ticket) {
             // It was let through while it was about to leave.
-            Some((_, true)) => state.gate.done(self.account, self.tokens, 0),
+            Some((_, true)) => state.gate.done(self.load, 0),
             _ => state.gate.leave(self.ticket),
         }
         state.pump(Instant::now());
@@ -344,8 +369,7 @@ impl Drop for Turn {
 #[derive(Debug)]
 pub(crate) struct Place {
     endpoint: Arc<Endpoint>,
-    account: u64,
-    guessed: u64,
+    load: Load,
     used: u64,
 }
 
@@ -359,7 +383,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.endpoint.state();
-        state.gate.done(self.account, self.guessed, self.used);
+        state.gate.done(&self.load, self.used);
         state.pump(Instant::now());
     }
 }

@@ -3,16 +3,13 @@
 
 use std::convert::Infallible;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request as HttpRequest, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::{Body, Frame, Incoming};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -20,9 +17,9 @@ use longhaul_core::call::Purpose;
 use longhaul_core::endpoint::{EndpointPlan, Protocol};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::body::{AnswerBody, Chunks, Coming, LongComing, whole};
 use super::headers::shown_token;
 use crate::account::{Failure, Inner, Reply, Request, Said};
 use crate::aside::aside;
@@ -44,12 +41,7 @@ const LARGEST_HEAD: usize = 64 << 10;
 /// So many connections of one attempt are served at once.
 const MOST_CONNECTIONS: usize = 256;
 
-type Answer = Response<UnsyncBoxBody<Bytes, BrokenOff>>;
-
-/// An answer that ends before its end, so that its client sees that.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct BrokenOff(String);
+type Answer = Response<AnswerBody>;
 
 /// Serves an account on a socket until it is closed.
 pub(crate) async fn listen(inner: &Arc<Inner>, socket: &Path) -> Result<(), GatewayError> {
@@ -105,7 +97,7 @@ struct Refusal(Protocol, ErrorKind, String);
 async fn answer(inner: &Arc<Inner>, request: HttpRequest<Incoming>) -> Answer {
     match admit(inner, &request) {
         Ok((plan, Route::Call(call))) => match read_call(inner, plan, call, request).await {
-            Ok((request, value)) => pass(plan.protocol, inner.start(request, value).await),
+            Ok((request, value)) => called(inner, plan.protocol, request, value).await,
             Err((kind, message)) => error(plan.protocol, kind, &message),
         },
         Ok((plan, Route::Models(name))) => models(inner, plan, name.as_deref()),
@@ -206,11 +198,27 @@ async fn read_call(
     Ok((request, value))
 }
 
+/// Makes a call. A client whose answer is long in coming, since money, a share or an endpoint that is
+/// down is waited for, gets its head and then a blank line now and then: it would give up after ten
+/// minutes, as vendors' SDKs do, and its attempt with it. What fails then breaks off.
+async fn called(inner: &Arc<Inner>, protocol: Protocol, request: Request, value: Value) -> Answer {
+    let (stream, quiet) = (request.stream, inner.shared.config.quiet);
+    let inner = Arc::clone(inner);
+    let mut call: Coming = Box::pin(async move { inner.start(request, value).await });
+    if let Ok(ended) = tokio::time::timeout(quiet, call.as_mut()).await {
+        return pass(protocol, ended);
+    }
+    let mut answer = Response::new(LongComing::new(call, quiet).boxed_unsync());
+    let kind = if stream { "text/event-stream" } else { "application/json" };
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
 /// Passes an answer on, or says why there is none.
 fn pass(protocol: Protocol, ended: Result<Reply, Failure>) -> Answer {
     match ended {
         Ok(reply) => {
-            let mut answer = Response::new(Chunks { pieces: reply.chunks, end: None }.boxed_unsync());
+            let mut answer = Response::new(Chunks::new(reply.chunks).boxed_unsync());
             *answer.status_mut() = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::BAD_GATEWAY);
             *answer.headers_mut() = reply.headers;
             if let Some(shortened) = reply.shortened_to {
@@ -233,7 +241,7 @@ fn pass(protocol: Protocol, ended: Result<Reply, Failure>) -> Answer {
 
 const fn kind(error: &CallError) -> ErrorKind {
     match error {
-        CallError::Budget { .. } | CallError::Tokens { .. } => ErrorKind::Spent,
+        CallError::Budget { .. } | CallError::Round { .. } | CallError::Tokens { .. } => ErrorKind::Spent,
         CallError::Endpoint { .. } => ErrorKind::Unavailable,
         CallError::Rejected { .. } | CallError::Unbounded { .. } => ErrorKind::Invalid,
         CallError::Journal(_) | CallError::NotRecorded { .. } => ErrorKind::Internal,
@@ -286,39 +294,4 @@ fn ok(value: &Value) -> Answer {
     let mut answer = Response::new(whole(Bytes::from(value.to_string())));
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer
-}
-
-fn whole(body: Bytes) -> UnsyncBoxBody<Bytes, BrokenOff> {
-    Full::new(body).map_err(|never| match never {}).boxed_unsync()
-}
-
-/// A body out of a channel.
-struct Chunks {
-    pieces: mpsc::UnboundedReceiver<Result<Bytes, String>>,
-    /// Why it breaks off, once that has come.
-    end: Option<BrokenOff>,
-}
-
-impl Body for Chunks {
-    type Data = Bytes;
-    type Error = BrokenOff;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
-        if let Some(end) = self.end.take() {
-            return Poll::Ready(Some(Err(end)));
-        }
-        match self.pieces.poll_recv(context) {
-            Poll::Ready(Some(Err(message))) => {
-                // At once, it would take what was answered before it down with it, the head too:
-                // the connection writes when there is nothing more to be had for now.
-                self.end = Some(BrokenOff(message));
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            other => other.map(|chunk| chunk.map(|chunk| chunk.map(Frame::data).map_err(BrokenOff))),
-        }
-    }
 }

@@ -31,7 +31,7 @@ pub(super) fn read(reader: &mut Reader<'_>, body: &Map<String, Value>) -> Shape 
     if objects(edits).any(|edit| !kind(edit).starts_with("clear_")) {
         reader.unbounded("a compaction at the vendor is a further call, which cannot be bounded");
     }
-    reader.service_tier(body, "service_tier");
+    reader.messages_tier(body);
     reader.strangers(body, |name| known::MESSAGES.contains(&name));
     reader.members(body, &["messages", "model", "system", "tools", "stream", "metadata"]);
     content(reader, body.get("system"));

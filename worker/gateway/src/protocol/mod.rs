@@ -198,6 +198,17 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The same where a request that names no tier, or leaves it open, may be served as priority: where
+    /// that has a price, it is bounded by it.
+    fn messages_tier(&mut self, body: &Map<String, Value>) {
+        self.service_tier(body, "service_tier");
+        let open = body.get("service_tier").is_none_or(|tier| is_nothing(tier) || tier == "auto");
+        let priced = self.terms.price.is_some_and(|price| price.serves(Service::Priority));
+        if open && priced {
+            self.service = Some(Service::Priority);
+        }
+    }
+
     /// A whole number of a request, if it is there.
     fn whole(&mut self, body: &Map<String, Value>, name: &str) -> Option<u64> {
         let value = body.get(name).filter(|value| !value.is_null())?;

@@ -1,7 +1,7 @@
 //! What an answer reports of itself: usage, model, fingerprint; whole, or out of a stream.
 
 use http::HeaderMap;
-use longhaul_core::price::{Service, Usage};
+use longhaul_core::price::{ModelPrice, Service, Usage};
 use serde_json::Value;
 
 use super::Surface;
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     /// The tier of service that served it, if the vendor names another than the usual one; hostile
     /// until escaped.
     pub(crate) tier: Option<String>,
-    /// Whether that is a tier of messages, whose priority is paid in advance and not by the token.
+    /// Whether that is a tier of messages, whose priority Anthropic sells in advance and not by the token.
     prepaid: bool,
     /// What was heard of Anthropic's usage so far, which comes in two parts.
     heard: Value,
@@ -61,11 +61,12 @@ impl Served {
 }
 
 impl Report {
-    /// Which tier of service served it, as the vendor says.
-    pub(crate) fn served(&self) -> Served {
+    /// Which tier of service served it, as the vendor says. The priority of messages is paid in
+    /// advance, unless its vendor has a price for it.
+    pub(crate) fn served(&self, price: &ModelPrice) -> Served {
         match self.tier.as_deref().map(Served::named) {
             None => Served::Usual,
-            Some(Served::As(Service::Priority)) if self.prepaid => Served::Usual,
+            Some(Served::As(Service::Priority)) if self.prepaid && !price.serves(Service::Priority) => Served::Usual,
             Some(served) => served,
         }
     }

@@ -190,6 +190,7 @@ pub(crate) fn endpoint(protocol: Protocol, urls: &[String]) -> EndpointPlan {
         urls: urls.to_vec(),
         secret: Some("key".to_owned()),
         limits: RateLimits::default(),
+        model_limits: Vec::new(),
         call_limit: Millis::from_secs(20),
         retries: 2,
         relay: false,

@@ -117,6 +117,46 @@ async fn a_spent_budget_refuses_the_next_call_and_says_which() {
 }
 
 #[tokio::test]
+async fn a_round_that_has_spent_what_it_may_refuses_its_own_next_call_alone() {
+    let vendor = Standin::start().await;
+    let world = Setup::at(&[vendor.url()]).open();
+    let account = &world.account;
+    for _ in 0..2 {
+        account.begin_round(Some(Money::from_nanos(4_000_000)));
+        assert!(!account.round_spent());
+        let (before, mut answered) = (vendor.billed(), 0);
+        let scope = loop {
+            match account.call(call(Surface::Messages)).await {
+                Ok(_) => answered += 1,
+                Err(CallError::Round { scope }) => break scope,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert!(answered >= 1 && scope.starts_with("of the round: "), "{answered} {scope}");
+        assert!(vendor.billed() - before <= 4_000_000 && account.round_spent());
+    }
+    assert_eq!(account.spent(), None, "the episode goes on");
+    // Many at once hold it as one after the other do.
+    account.begin_round(Some(Money::from_nanos(9_000_000)));
+    let before = vendor.billed();
+    let calls: Vec<_> = (0..8).map(|_| world.calling(Surface::Messages)).collect();
+    let mut answered = 0;
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(_) => answered += 1,
+            Err(error) => assert!(matches!(error, CallError::Round { .. }), "{error}"),
+        }
+    }
+    assert!(answered >= 2 && vendor.billed() - before <= 9_000_000, "{answered}");
+    // A judge is none of the round's business, and a round without a bound spends what there is.
+    let mut judging = call(Surface::Messages);
+    judging.purpose = Purpose::Judge;
+    account.call(judging).await.unwrap();
+    account.begin_round(None);
+    account.call(call(Surface::Messages)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_cap_of_nothing_refuses_the_first_call() {
     let vendor = Standin::start().await;
     let world = Setup { cap: 0, ..Setup::at(&[vendor.url()]) }.open();
@@ -319,6 +359,8 @@ async fn an_answer_that_could_not_be_written_down_is_not_handed_out() {
     until("it is sent", || !vendor.calls().is_empty()).await;
     *world.journal.full.lock().unwrap() = true;
     assert!(matches!(calling.await.unwrap(), Err(CallError::Journal(_))));
+    // It is paid all the same, and by as much as whoever finds it open in the journal says.
     let settled = world.account.close().await[0].1.settled;
-    assert_eq!(settled.nanos(), vendor.billed(), "it is paid all the same");
+    let reserved = world.journal.reserved.lock().unwrap()[0].bound;
+    assert!(settled == reserved && settled.nanos() >= vendor.billed(), "{settled} of {reserved}");
 }

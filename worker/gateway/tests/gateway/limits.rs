@@ -1,11 +1,12 @@
 //! Shares of an endpoint's limits, and money that is waited for.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longhaul_core::endpoint::RateLimits;
-use longhaul_gateway::{EndpointShare, Surface};
+use longhaul_core::endpoint::{ModelLimits, RateLimits};
+use longhaul_gateway::{EndpointShare, EndpointWord, Surface};
 
-use crate::common::{Setup, World, call};
+use crate::common::{Setup, World, call, until};
 use crate::standin::{Fault, Standin};
 
 async fn all(world: &World, count: usize) {
@@ -36,6 +37,43 @@ async fn no_more_calls_are_in_flight_than_the_share_allows() {
 }
 
 #[tokio::test]
+async fn a_models_limits_hold_beside_those_of_its_endpoint() {
+    let vendor = Standin::start().await;
+    vendor.always(Some(Fault::Slow(Duration::from_millis(50))));
+    let mut setup = Setup::at(&[vendor.url()]);
+    let concurrent = |most| RateLimits { concurrent: Some(most), ..RateLimits::default() };
+    for endpoint in &mut setup.plan.endpoints {
+        endpoint.limits = concurrent(6);
+        endpoint.model_limits = vec![ModelLimits { model: "model-*".to_owned(), limits: concurrent(2) }];
+    }
+    let world = setup.open();
+    all(&world, 8).await;
+    assert_eq!(vendor.state.lock().unwrap().most_in_flight, 2, "the plan's limits hold until shares are known");
+    let share = |model: Option<&str>, most| EndpointShare {
+        endpoint: "anthropic".to_owned(),
+        model: model.map(str::to_owned),
+        concurrent: Some(most),
+        ..EndpointShare::default()
+    };
+    world.gateway.set_shares(vec![share(None, 9), share(Some("model-*"), 3)]);
+    all(&world, 12).await;
+    assert_eq!(vendor.state.lock().unwrap().most_in_flight, 3);
+    world.gateway.set_shares(vec![share(None, 5), share(Some("model-*"), 9)]);
+    vendor.always(Some(Fault::Slow(Duration::from_secs(1))));
+    let callers: Vec<_> = (0..8).map(|_| world.calling(Surface::Messages)).collect();
+    until("all of them ask", || word(&world).demand == 8).await;
+    assert_eq!(word(&world).models, BTreeMap::from([("model-*".to_owned(), 8)]), "what it could use of each limit");
+    for caller in callers {
+        caller.await.unwrap().unwrap();
+    }
+    assert_eq!(vendor.state.lock().unwrap().most_in_flight, 5);
+}
+
+fn word(world: &World) -> EndpointWord {
+    world.gateway.words().into_iter().find(|word| word.endpoint == "anthropic").unwrap()
+}
+
+#[tokio::test]
 async fn a_rate_is_waited_for_with_the_clock_stopped() {
     let vendor = Standin::start().await;
     let world = Setup::at(&[vendor.url()]).open();
@@ -59,8 +97,7 @@ async fn what_others_find_down_is_tried_with_care() {
     world.account.call(call(Surface::Messages)).await.unwrap();
     let share = |down| EndpointShare { endpoint: "anthropic".to_owned(), down, ..EndpointShare::default() };
     world.gateway.set_shares(vec![share(true)]);
-    let word = world.gateway.words().into_iter().find(|word| word.endpoint == "anthropic").unwrap();
-    assert_eq!(word.down, None, "what is only heard is not said on");
+    assert_eq!(word(&world).down, None, "what is only heard is not said on");
     all(&world, 3).await;
     assert_eq!(vendor.state.lock().unwrap().probes, 1, "one asked, and then all could call");
 }

@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use longhaul_core::call::Certainty;
+use longhaul_gateway::GatewayConfig;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, UnixStream};
 
@@ -46,21 +48,24 @@ async fn port(world: &World, folder: &Path, name: &str) -> String {
     url
 }
 
-/// Runs a script whose call `fails_at` fails twice in passing; what it saw.
+/// Runs a script whose first call is long in coming, and whose call `fails_at` fails twice in passing;
+/// what it saw.
 async fn run(script: &str, fails_at: usize) -> (Value, World, Standin) {
     let vendor = Standin::start().await;
     {
         let mut state = vendor.state.lock().unwrap();
         KEY.clone_into(&mut state.key);
         state.cached = 8;
-        state.faults.extend(std::iter::repeat_n(Fault::None, fails_at - 1));
+        state.faults.push_back(Fault::Slow(Duration::from_millis(700)));
+        state.faults.extend(std::iter::repeat_n(Fault::None, fails_at - 2));
         for status in [503, 429] {
             let headers = vec![("retry-after", "0".to_owned())];
             state.faults.push_back(Fault::Status(status, headers, r#"{"error":{"message":"later"}}"#.to_owned()));
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    let world = Setup::at(&[vendor.url()]).open();
+    let quiet = |config: &mut GatewayConfig| config.quiet = Duration::from_millis(300);
+    let world = Setup { config: Box::new(quiet), ..Setup::at(&[vendor.url()]) }.open();
     let broke = Setup { cap: 0, ..Setup::at(&[vendor.url()]) }.open();
     let image = base64::engine::general_purpose::STANDARD
         .encode([b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x04\0\0\0\x03\0".as_slice(), &[7; 30_000]].concat());

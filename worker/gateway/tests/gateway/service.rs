@@ -106,6 +106,27 @@ async fn a_tier_without_a_price_is_refused_under_a_cap_and_settled_whole_if_it_c
     assert_eq!((record.certainty, record.settled.nanos()), (Certainty::Reported, vendor.billed() - before));
 }
 
+/// A vendor that speaks Anthropic's protocol and sells priority by the token.
+#[tokio::test]
+async fn priority_of_messages_that_has_a_price_is_reserved_and_settled_by_it() {
+    let vendor = Standin::start().await;
+    let usage = json!({ "input_tokens": 100, "output_tokens": 10, "service_tier": "priority" });
+    answers(&vendor, json!({ "usage": usage }));
+    for (services, times) in [(vec![Service::Priority], 2), (Vec::new(), 1)] {
+        let world = with_services(&vendor, &services);
+        world.account.call(call(Surface::Messages)).await.unwrap();
+        let open = world.journal.records().pop().unwrap();
+        let usual = 100 * 3_000 + 10 * 15_000;
+        assert_eq!((open.settled.nanos(), open.certainty), (times * usual, Certainty::Reported));
+        let mut standard = call(Surface::Messages);
+        standard.body["service_tier"] = json!("standard_only");
+        world.account.call(standard).await.unwrap();
+        let standard = world.journal.records().pop().unwrap();
+        let dearer = open.reserved > standard.reserved.scaled_up(3, 2).unwrap();
+        assert_eq!(dearer, times == 2, "{} and {}: it may be served so", open.reserved, standard.reserved);
+    }
+}
+
 #[tokio::test]
 async fn each_vendor_says_it_in_its_own_place() {
     let vendor = Standin::start().await;

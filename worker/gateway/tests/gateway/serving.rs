@@ -10,6 +10,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use longhaul_core::call::Certainty;
+use longhaul_core::money::Money;
+use longhaul_gateway::{EndpointShare, GatewayConfig};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -250,8 +252,10 @@ async fn a_stream_that_cannot_be_written_down_breaks_off_for_the_client() {
         *served.world.journal.full.lock().unwrap() = true;
         assert!(response.into_body().collect().await.is_err(), "{path}: what is not settled has no clean end");
     }
+    // They are paid all the same, and by as much as whoever finds them open in the journal says.
     let settled = served.world.account.close().await[0].1.settled;
-    assert_eq!(settled.nanos(), vendor.billed(), "it is paid all the same");
+    let reserved: Money = served.world.journal.reserved.lock().unwrap().iter().map(|reserved| reserved.bound).sum();
+    assert!(settled == reserved && settled.nanos() >= vendor.billed(), "{settled} of {reserved}");
 }
 
 #[tokio::test]
@@ -306,4 +310,37 @@ async fn a_stream_is_passed_on_as_it_comes_and_ends_when_it_is_settled() {
         response.into_body().collect().await.unwrap();
         assert_eq!(served.world.journal.records().len(), before + 1, "{path}: the end comes after the settlement");
     }
+}
+
+/// An SDK gives up after ten minutes, though a vendor may be away for hours.
+#[tokio::test]
+async fn a_client_whose_answer_is_long_in_coming_is_kept_waiting() {
+    let vendor = Standin::start().await;
+    let quiet = |config: &mut GatewayConfig| config.quiet = Duration::from_millis(50);
+    let served = serve(Setup { config: Box::new(quiet), ..Setup::at(&[vendor.url()]) }).await;
+    for stream in [false, true] {
+        vendor.fault(Fault::Slow(Duration::from_millis(400)));
+        let (status, body) = served.post("/anthropic/v1/messages", &messages(stream)).await;
+        let text = std::str::from_utf8(&body).unwrap();
+        let blank = text.len() - text.trim_start_matches('\n').len();
+        assert!(status == 200 && (2..20).contains(&blank), "{text:?}");
+        if stream {
+            assert!(text.contains("message_start") && text.contains("message_stop"), "{text}");
+        } else {
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(answer["type"], "message");
+        }
+    }
+    assert_eq!(served.world.account.totals().settled.nanos(), vendor.billed());
+    // What fails after that cannot say so by its status: it breaks off, and whoever asks again hears it.
+    let share = |concurrent| EndpointShare { endpoint: "anthropic".to_owned(), concurrent, ..EndpointShare::default() };
+    served.world.gateway.set_shares(vec![share(Some(0))]);
+    let response = served.begin("/anthropic/v1/messages", &messages(false)).await;
+    assert_eq!(response.status(), 200);
+    let refuses = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no"}}"#;
+    vendor.fault(Fault::Status(400, Vec::new(), refuses.to_owned()));
+    served.world.gateway.set_shares(vec![share(None)]);
+    assert!(response.into_body().collect().await.is_err());
+    vendor.fault(Fault::Status(400, Vec::new(), refuses.to_owned()));
+    assert_eq!(served.post("/anthropic/v1/messages", &messages(false)).await.0, 400);
 }
