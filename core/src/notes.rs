@@ -78,3 +78,12 @@ pub struct AttemptNotes {
     #[serde(default)]
     pub warnings: Vec<String>,
 }
+
+impl AttemptNotes {
+    /// Whether a worker of ours said any of it: one that is lost could not, nor do results that were
+    /// imported. Then its times and amounts are not known, and not zero.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        !self.hostname.is_empty()
+    }
+}

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::lint::{Finding, Needs, VerifierVerdict, judge_verifier};
 use longhaul_core::spec::{Code, Diagnostic, EnvSpec, Success, TaskSpec, parse_audit, parse_checklist};
+use longhaul_core::text::chain;
+use longhaul_worker::round_files::{RoundFilesError, round_files};
 
 use super::layout::{Layout, MountSource};
 use super::read::{Env, ReadTask, names_in, read_file};
@@ -131,8 +133,8 @@ pub(super) fn check_env(layout: &Layout, env: &Env, tasks_dir: &Path, tasks: &[R
                 check_verifier(layout, &dir, task, &mut say);
             }
         }
-        if let Some(missing) = task.as_ref().and_then(|task| missing_round_file(&dir, task)) {
-            say(&layout.name(&dir.join("task.json")), missing);
+        if let Some(odd) = task.as_ref().and_then(|task| round_hooks(&dir, task)) {
+            say(&layout.name(&dir.join("task.json")), odd);
         }
         if has("vlm_checklist.json") {
             check_json(layout, &dir.join("vlm_checklist.json"), &mut say, Code::ChecklistSyntax, |bytes, out| {
@@ -150,11 +152,21 @@ pub(super) fn check_env(layout: &Layout, env: &Env, tasks_dir: &Path, tasks: &[R
     }
 }
 
-/// The first hook of a task's rounds that is not there: without it, rounds cannot be played.
-pub(super) fn missing_round_file(dir: &Path, task: &TaskSpec) -> Option<Diagnostic> {
-    let files = task.rounds.as_ref()?.hook_files();
-    let missing = files.into_iter().find(|file| !dir.join(file).is_file())?;
-    Some(Diagnostic::new(Code::RoundsFileMissing, format!("the hook `{missing}` of a round is not there")))
+/// Why rounds of a task cannot be played: a hook that is not there, or files of hooks that cannot
+/// be brought in.
+pub(super) fn round_hooks(dir: &Path, task: &TaskSpec) -> Option<Diagnostic> {
+    let rounds = task.rounds.as_ref()?;
+    if let Some(missing) = rounds.hook_files().into_iter().find(|file| !dir.join(file).is_file()) {
+        let message = format!("the hook `{missing}` of a round is not there");
+        return Some(Diagnostic::new(Code::RoundsFileMissing, message));
+    }
+    match round_files(dir, rounds) {
+        Ok(_) => None,
+        Err(error @ RoundFilesError::TooLarge { .. }) => {
+            Some(Diagnostic::new(Code::RoundsFilesLarge, error.to_string()))
+        }
+        Err(error @ RoundFilesError::Read { .. }) => Some(Diagnostic::new(Code::Unreadable, chain(&error))),
+    }
 }
 
 fn check_json(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::digest::{Digest, DigestBuilder};
+use longhaul_core::hidden;
 use longhaul_core::ids::TaskName;
 use longhaul_core::lint::{Finding, Need};
 use longhaul_core::plan::{
@@ -23,6 +24,7 @@ use super::models::ModelTerms;
 use super::pins::{LayersFrom, PinError};
 use super::policy::HookPolicies;
 use super::read::{Benchmark, Env};
+use super::rounds;
 use super::scoring;
 use super::tree::{Blobs, Hide, TreeBuilder, TreeError};
 
@@ -161,6 +163,18 @@ pub enum PlanError {
     /// Rounds ask a judge, and there is none.
     #[error("no judge is named (`--judge`), and rounds of these tasks ask one: {}", named(.0, 10))]
     NoJudge(Vec<TaskName>),
+    /// Rounds cap dollars, and nothing says what a model costs.
+    #[error("{user} calls `{vendor}:{model}`, which has no price, and rounds of these tasks cap dollars: {}", named(.tasks, 10))]
+    NoPrice {
+        /// Who calls it.
+        user: String,
+        /// The vendor.
+        vendor: String,
+        /// The model.
+        model: String,
+        /// The tasks.
+        tasks: Vec<TaskName>,
+    },
     /// A mount cannot be made.
     #[error("the env `{env}` cannot be run: its mount of `{source_text}` {reason}")]
     Mount {
@@ -244,7 +258,7 @@ pub fn preview(benchmark: &Benchmark, tasks: &[TaskName], gpus: Option<u32>) -> 
 /// is not there, a file that cannot be read, or a blob that was not taken.
 pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs) -> Result<Planned, PlanError> {
     if request.extent == Extent::Whole {
-        judged(benchmark, request.tasks, request.models)?;
+        rounds::ready(benchmark, request.tasks, request.agents, request.models)?;
     }
     let passed_over = refused_envs(benchmark, request)?;
     let tasks = request.tasks.iter().filter(|task| passed_over.iter().all(|env| env.env != task.env));
@@ -289,23 +303,6 @@ pub fn plan(benchmark: &Benchmark, request: &Request<'_>, blobs: &mut dyn Blobs)
     let left_out = planner.builder.into_left_out();
     let left_out = left_out.iter().map(|path| benchmark.layout.name(path)).collect();
     Ok(Planned { run, digest, limits, passed_over, left_out, checklists: planner.checklists })
-}
-
-/// Checks that a judge is named where rounds of the tasks ask one.
-///
-/// # Errors
-///
-/// None is: the tasks.
-pub fn judged(benchmark: &Benchmark, tasks: &[TaskName], models: &ModelTerms) -> Result<(), PlanError> {
-    if models.judge.is_some() {
-        return Ok(());
-    }
-    let asks = |name: &&TaskName| {
-        let info = benchmark.task(name).and_then(|(_, task)| task.state.as_ref().ok());
-        info.and_then(|info| info.rounds).is_some_and(|rounds| rounds.asks_judge)
-    };
-    let asking: Vec<TaskName> = tasks.iter().filter(asks).cloned().collect();
-    if asking.is_empty() { Ok(()) } else { Err(PlanError::NoJudge(asking)) }
 }
 
 /// The memory, in MiB, of the largest agent with a sandbox of its own beside the env's.
@@ -360,9 +357,9 @@ impl<'a> Planner<'a> {
         let index = self.env(env, spec)?;
         let dir = self.benchmark.env_dir(env).join("tasks").join(&name.task);
         let dir = self.inside(env, &dir)?;
-        if let Some(missing) = check::missing_round_file(&dir, &task) {
+        if let Some(odd) = check::round_hooks(&dir, &task) {
             let file = self.benchmark.layout.name(&dir.join("task.json"));
-            return Err(PlanError::Spec(Box::new(Finding::new(file, missing))));
+            return Err(PlanError::Spec(Box::new(Finding::new(file, odd))));
         }
         let whole = self.request.extent == Extent::Whole;
         let scoring = if whole {
@@ -389,6 +386,7 @@ impl<'a> Planner<'a> {
             spec: task.raw,
             splits: self.splits_of(name),
             rounds: task.rounds.filter(|_| whole),
+            restart: task.restart.or_else(|| spec.restart.clone()),
         };
         let steps = task.init.max_steps;
         let plan = self.builder.put_json(&dir, &plan)?;
@@ -478,13 +476,30 @@ impl<'a> Planner<'a> {
                         self.builder.tree(&path, Hide::Tasks)?
                     }
                     _ if path.is_file() => return Err(refuse("is a single file: mount the folder that it is in")),
-                    Place::WithinTasks => self.builder.tree(&path, Hide::Secrets)?,
+                    Place::WithinTasks => {
+                        self.builder.hide(self.secrets_of(&environments, &path));
+                        self.builder.tree(&path, Hide::Secrets)?
+                    }
                     Place::Elsewhere => self.builder.tree(&path, Hide::Nothing)?,
                 },
             };
             mounts.push(MountPlan { target, tree, writable: mount.writable });
         }
         Ok((mounts, tasks_target))
+    }
+
+    /// What the spec of the task that a path is of names as what scores it. One that cannot be read
+    /// names nothing, and is not run.
+    fn secrets_of(&self, environments: &Path, path: &Path) -> Vec<PathBuf> {
+        let named = || {
+            let mut parts = path.strip_prefix(environments).ok()?.iter();
+            let (env, task) = (parts.next()?.to_str()?, parts.nth(1)?.to_str()?);
+            let spec = self.benchmark.task_spec(self.benchmark.env(env)?, task).ok()?;
+            let folder = environments.join(env).join("tasks").join(task);
+            let named = hidden::named(&spec.raw, spec.rounds.as_ref());
+            Some(named.into_iter().map(|file| folder.join(file)).collect())
+        };
+        named().unwrap_or_default()
     }
 
     /// A folder with its links resolved, if it is inside of the clone.
@@ -523,6 +538,7 @@ impl<'a> Planner<'a> {
                         audit: models.audit.clone(),
                         stall: models.stall,
                         judge: models.judge.clone().filter(|_| self.request.extent == Extent::Whole),
+                        snapshots: self.request.retry.snapshots,
                     };
                     let plan = self.builder.put_json(Path::new("an episode"), &plan)?;
                     let agent = u32::try_from(agent).map_err(|_| PlanError::TooMany(agent as u128))?;

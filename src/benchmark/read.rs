@@ -71,6 +71,8 @@ pub struct RoundsInfo {
     pub assertions: usize,
     /// Whether some of those ask a judge.
     pub asks_judge: bool,
+    /// Whether the dollars of some are capped.
+    pub caps_dollars: bool,
 }
 
 /// A task folder.
@@ -413,6 +415,7 @@ fn info(spec: &TaskSpec) -> TaskInfo {
             rounds: plan.rounds.len(),
             assertions: plan.assertions().count(),
             asks_judge: plan.asks_judge(),
+            caps_dollars: plan.caps_dollars(),
         }),
     }
 }

@@ -1,6 +1,6 @@
 //! Freezes folders into trees: manifests of content-addressed pieces.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use longhaul_core::digest::Digest;
+use longhaul_core::hidden::HIDDEN;
 use longhaul_core::plan::{CHUNK_BYTES, Tree, TreeEntry, TreeNode};
 use longhaul_core::rounds::ROUNDS_FOLDER;
 
@@ -89,9 +90,6 @@ pub(super) enum Hide {
     Secrets,
 }
 
-/// The files of a task that an agent must not see.
-pub(super) const SECRETS: &[&str] = &["verifier.py", "vlm_checklist.json", "validated_pi.json", "task.json"];
-
 /// How deep folders may be nested; links are followed, and could run in a circle.
 const MAX_DEPTH: usize = 64;
 
@@ -101,11 +99,21 @@ pub(super) struct TreeBuilder<'a> {
     blobs: &'a mut dyn Blobs,
     done: HashMap<(PathBuf, Hide), Digest>,
     left_out: Vec<PathBuf>,
+    /// Files and folders that are secrets beside those that are by their names.
+    secrets: BTreeSet<PathBuf>,
 }
 
 impl<'a> TreeBuilder<'a> {
     pub(super) fn new(layout: &'a Layout, blobs: &'a mut dyn Blobs) -> Self {
-        Self { layout, blobs, done: HashMap::new(), left_out: Vec::new() }
+        Self { layout, blobs, done: HashMap::new(), left_out: Vec::new(), secrets: BTreeSet::new() }
+    }
+
+    /// Leaves these out, too, where secrets are; a link with what it leads to.
+    pub(super) fn hide(&mut self, secrets: impl IntoIterator<Item = PathBuf>) {
+        for secret in secrets {
+            self.secrets.extend(secret.canonicalize());
+            self.secrets.insert(secret);
+        }
     }
 
     /// The tree of a folder (or of one file, which is then all that is in it).
@@ -174,7 +182,7 @@ impl<'a> TreeBuilder<'a> {
                 self.left_out.push(path);
                 continue;
             };
-            if root.hides(&name, depth) {
+            if root.hides(&name, depth) || self.is_secret(root, &path) {
                 continue;
             }
             let inside = format!("{prefix}{name}");
@@ -185,6 +193,7 @@ impl<'a> TreeBuilder<'a> {
                         tree.entries.push(TreeEntry { path: inside, node: TreeNode::Link { target } });
                         continue;
                     }
+                    Link::Followed(target) if self.is_secret(root, &target) => continue,
                     Link::Followed(target) => {
                         let kind = fs::metadata(&target).map_err(read)?.file_type();
                         (target, kind)
@@ -234,6 +243,12 @@ impl<'a> TreeBuilder<'a> {
         Ok(contained.map_or(Link::LeftOut, Link::Followed))
     }
 
+    /// Whether that is a secret, by its name too, or is in a folder that is one: a link may lead there.
+    fn is_secret(&self, root: &Root<'_>, path: &Path) -> bool {
+        let by_name = || path.file_name().is_some_and(|name| HIDDEN.iter().any(|hidden| name == *hidden));
+        root.hide == Hide::Secrets && (by_name() || path.ancestors().any(|at| self.secrets.contains(at)))
+    }
+
     fn file(&mut self, path: &Path) -> Result<TreeNode, TreeError> {
         let read = |source| TreeError::Read { path: path.to_owned(), source };
         let mut file = File::open(path).map_err(read)?;
@@ -264,7 +279,7 @@ impl Root<'_> {
             Hide::Nothing => false,
             Hide::Tasks => depth == 0 && matches!(name, "tasks" | "artifacts"),
             Hide::TaskFolders => depth == 0 && name == "artifacts",
-            Hide::Secrets => SECRETS.contains(&name) || name == ROUNDS_FOLDER,
+            Hide::Secrets => HIDDEN.contains(&name) || name == ROUNDS_FOLDER,
         };
         always || here
     }

@@ -13,7 +13,7 @@ use crate::client::Source;
 use crate::error::CliError;
 use crate::settings::Settings;
 use crate::sides::{self, Named};
-use crate::{output, reading};
+use crate::{output, reading, show};
 
 /// `longhaul export`
 #[derive(Debug, Args)]
@@ -141,6 +141,9 @@ pub async fn export(args: ExportArgs, settings: &Settings) -> Result<(), CliErro
         let opened = Source::open(&sides::place(named, &args.source), settings).await?;
         let summary = opened.run(&named.run).await?;
         let run: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
+        if let Some(said) = show::dropped(&summary) {
+            output::note(&format!("warning: {said}: it is exported without them"));
+        }
         match runs.iter_mut().find(|(known, _)| *known == run) {
             // Two agents of a run are one export of it; the whole run is named once.
             Some((_, agents)) => match &named.agent {

@@ -104,6 +104,9 @@ async fn show_run(source: &Source, summary: &v1::RunSummary, run: RunId, format:
                 let from = output::escape_line(&summary.benchmark);
                 text.extend(["imported from ", form.name(), " in ", &from, "\n"]);
             }
+            if let Some(said) = show::dropped(summary) {
+                text.extend([&*said, "\n"]);
+            }
             text.push('\n');
             text.push_str(&show::episodes_table(&rows, colours)?);
             if !layers.is_empty() {
@@ -275,6 +278,11 @@ fn attempt_lines(attempt: &AttemptRecord, kept: Option<&Line>) -> Vec<String> {
         AttemptEnd::Cancelled | AttemptEnd::Fault(_) => None,
     };
     let notes = &finish.notes;
+    if !notes.is_noted() {
+        let steps = show::steps(finish.steps.saturating_sub(1), parts);
+        lines.push(format!("  time      not known, since its worker could not say; {steps} steps"));
+        return lines;
+    }
     let spent = |length: Millis| units::show_duration(length);
     lines.push(format!(
         "  time      layers {}, start {}, setup {}, acting {}, verify {}; {} steps; {} MiB at most",
@@ -319,7 +327,7 @@ async fn show_log(
         have: of_attempt().map(|log| log.name.clone()).collect(),
     })?;
     let digest = convert::digest("blob", &log.blob).map_err(CliError::Answer)?;
-    let bytes = blob(source, &digest, &format!("attempt {attempt}")).await?;
+    let bytes = blob(source, &digest, attempt.episode.run, &format!("attempt {attempt}")).await?;
     text(&bytes, to)
 }
 
@@ -344,19 +352,22 @@ async fn show_screenshot(source: &Source, attempt: AttemptId, number: u32, to: O
         part: format!("step {number}"),
         have: records.last().map(|last| format!("steps 0 to {}", last.number)).into_iter().collect(),
     })?;
-    let bytes = blob(source, &record.screen.png, &format!("step {number} of attempt {attempt}")).await?;
+    let whole = format!("step {number} of attempt {attempt}");
+    let bytes = blob(source, &record.screen.png, attempt.episode.run, &whole).await?;
     match to {
         Some(path) => write(path, &bytes),
         None => raw(&bytes),
     }
 }
 
-async fn blob(source: &Source, digest: &Digest, whole: &str) -> Result<Vec<u8>, CliError> {
-    source.blob(digest).await?.ok_or_else(|| CliError::NoSuchPart {
-        whole: whole.to_owned(),
-        part: format!("blob {digest} any more"),
-        have: Vec::new(),
-    })
+async fn blob(source: &Source, digest: &Digest, run: RunId, whole: &str) -> Result<Vec<u8>, CliError> {
+    if let Some(bytes) = source.blob(digest).await? {
+        return Ok(bytes);
+    }
+    let dropped = show::dropped(&source.run(&run.to_string()).await?);
+    let why = dropped.map(|said| format!(": {said}")).unwrap_or_default();
+    let part = format!("blob {} any more{why}", digest.short());
+    Err(CliError::NoSuchPart { whole: whole.to_owned(), part, have: Vec::new() })
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), CliError> {

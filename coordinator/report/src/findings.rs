@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use longhaul_core::ids::RunId;
 use longhaul_core::measure::{
-    By, Comparisons, Finding, Group, Measures, Options, Row, Side as Compared, State, clean, compare_all, group,
-    measure,
+    By, Comparisons, Finding, Group, GroupCoverage, Measures, Options, Row, Side as Compared, State, clean,
+    compare_all, coverage_by, group, measure,
 };
 use longhaul_core::time::Timestamp;
 use serde::Serialize;
@@ -76,6 +76,18 @@ pub struct Findings {
     pub difficulties: Vec<Group>,
     /// By family and side, where tasks have one.
     pub families: Vec<Group>,
+    /// What agents solve together of each group of tasks, where there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Together>,
+}
+
+/// What agents solve together, by groups of tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Together {
+    /// What tasks are grouped by.
+    pub by: By,
+    /// The groups.
+    pub groups: Vec<GroupCoverage>,
 }
 
 /// Measures and compares sides.
@@ -112,7 +124,14 @@ pub fn findings(sides: &[Side], options: &Options) -> Findings {
         splits: grouped(By::Split),
         difficulties: grouped(By::Difficulty),
         families: grouped(By::Family),
+        together: if sides.len() < 2 { Vec::new() } else { together(&all.rows) },
     }
+}
+
+fn together(rows: &[&Row]) -> Vec<Together> {
+    let by = [By::Env, By::Split, By::Difficulty, By::Family];
+    let all = by.map(|by| Together { by, groups: coverage_by(rows, by) });
+    all.into_iter().filter(|together| together.groups.iter().any(|group| group.name.is_some())).collect()
 }
 
 fn imported(side: &Side) -> Option<Imported> {

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// nothing to agree on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Judges {
-    /// Of items of checklists, where several judges looked at them.
+    /// Of items of checklists, and of what rounds ask, where several judges looked at them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Agreement>,
     /// Of whether a task is passed, each judge by itself, where there are several.
@@ -36,14 +36,18 @@ impl Judges {
     pub fn of<'a>(parts: impl Iterator<Item = &'a VerdictParts>) -> Option<Self> {
         let (mut items, mut verdicts, mut programs) = (Vec::new(), Vec::new(), Vec::new());
         for parts in parts {
-            let Some(judgement) = &parts.checklist else { continue };
-            if judgement.judges.len() > 1 {
-                verdicts.push(judgement.judges.iter().map(|judge| Some(judge.passed)).collect());
+            // What rounds ask of a judge are items as well.
+            let asked = parts.rounds.iter().filter_map(|round| round.judged.as_ref());
+            for judgement in parts.checklist.iter().chain(asked).filter(|judgement| judgement.judges.len() > 1) {
                 let said = |index: usize| -> Vec<Option<Mark>> {
                     let marks = judgement.judges.iter().map(|judge| judge.verdicts.get(index));
                     marks.map(|verdict| verdict.map(|verdict| verdict.mark)).collect()
                 };
                 items.extend((0..judgement.items.len()).map(said));
+            }
+            let Some(judgement) = &parts.checklist else { continue };
+            if judgement.judges.len() > 1 {
+                verdicts.push(judgement.judges.iter().map(|judge| Some(judge.passed)).collect());
             }
             if let Some(ProgramPart::Scored { passed, .. }) = &parts.program {
                 programs.push((judgement.passed, *passed));
@@ -109,5 +113,13 @@ mod tests {
         assert_eq!((program.episodes, program.same), (3, 2));
         assert!((program.kappa.unwrap() - 0.4).abs() < 1e-12);
         assert_eq!(Judges::of([parts(&["+-"], None)].iter()), None, "one judge alone agrees with nobody");
+        // What a round asked, of which the second of two items differs; there is no verdict of the whole.
+        let judged = parts(&["+-", "++"], None).checklist;
+        let round = serde_json::json!({"number": 1, "kind": "open", "steps": 1, "assertions": [], "judged": judged});
+        let round: longhaul_core::rounds::RoundResult = serde_json::from_value(round).unwrap();
+        let rounds = VerdictParts { checklist: None, rounds: vec![round], ..parts(&["+-"], None) };
+        let found = Judges::of([rounds].iter()).unwrap();
+        assert_eq!(found.items.map(|items| (items.units, items.same)), Some((2, 0.5)));
+        assert_eq!(found.verdicts, None);
     }
 }

@@ -17,11 +17,11 @@ mod view;
 pub use export::{
     Attempts, ChatOptions, Chosen, ColumnInfo, Coordinates, ExportError, Exported, Format, Rows, columns, export,
 };
-pub use findings::{Findings, Imported, SideFound, findings};
+pub use findings::{Findings, Imported, SideFound, Together, findings};
 pub use judges::{Judges, WithProgram};
 pub use measured::{MeasureError, Measured, MeasuredRun, Part, Provenance, measured, provenance};
 pub use picture::{Thumbnail, thumbnail};
-pub use rejudged::Rejudgement;
+pub use rejudged::{Opinion, Rejudgement};
 pub use side::{Difference, Side, chosen_failures, differences};
 pub use summary::{AgentSummary, Counts, LayerSummary, Summary, summarize};
 pub use view::{EpisodeView, RunView, Trajectories};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use longhaul_core::ids::{EpisodeId, RunId};
 use longhaul_core::judge::{JudgePlan, Judgement, ProgramPart, Scorer, VerdictParts};
-use longhaul_core::measure::{RoundKind, State};
+use longhaul_core::measure::{RoundKind, RoundRow, State};
+use longhaul_core::rounds::{RoundResult, feedback, score};
 
 use crate::measured::{Measured, MeasuredRun, checklist_round};
 
@@ -18,8 +19,41 @@ pub struct Rejudgement {
     pub run: RunId,
     /// Who judged, and how.
     pub judge: JudgePlan,
-    /// What came of each episode: its judgement, or why there is none.
-    pub verdicts: BTreeMap<EpisodeId, Result<Judgement, String>>,
+    /// What came of each episode: what it says, or why it says nothing.
+    pub verdicts: BTreeMap<EpisodeId, Result<Opinion, String>>,
+}
+
+/// What another judge says of an episode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Opinion {
+    /// By a checklist; none where the rounds of the task decide.
+    pub judgement: Option<Judgement>,
+    /// The rounds of the task, with what a judge is asked of them decided anew; empty where nothing
+    /// was asked of them.
+    pub rounds: Vec<RoundResult>,
+}
+
+impl Opinion {
+    /// Whether the task is passed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.judgement.as_ref().map_or_else(|| score(&self.rounds).passed, |judgement| judgement.passed)
+    }
+
+    /// The score, of 100.
+    #[must_use]
+    pub fn score(&self) -> f64 {
+        self.judgement.as_ref().map_or_else(|| score(&self.rounds).score, |judgement| judgement.score)
+    }
+
+    /// Why, in a few words; hostile until escaped.
+    #[must_use]
+    pub fn why(&self) -> String {
+        match &self.judgement {
+            Some(judgement) => judgement.judges.first().map(|judge| judge.reasoning.clone()).unwrap_or_default(),
+            None => feedback(&self.rounds),
+        }
+    }
 }
 
 impl MeasuredRun {
@@ -41,9 +75,8 @@ impl Measured {
         self.row.judge_dollars = None;
         self.provenance.judge = Some(by.judge.clone());
         self.provenance.scoring = Some(format!("another judge: {}", by.name));
-        self.provenance.checklist = None;
-        let judgement = match by.verdicts.get(&self.id) {
-            Some(Ok(judgement)) => judgement,
+        let opinion = match by.verdicts.get(&self.id) {
+            Some(Ok(opinion)) => opinion,
             missing => {
                 let reason =
                     missing.and_then(|missing| missing.as_ref().err()).map_or("it is not among them", String::as_str);
@@ -51,27 +84,47 @@ impl Measured {
                 self.row.state = State::Unverified { ended_by };
                 self.row.rounds.retain(|round| round.kind != RoundKind::Other);
                 self.parts = None;
+                self.provenance.checklist = None;
                 return;
             }
         };
-        let score = Some(judgement.score).filter(|score| score.is_finite());
+        let score = Some(opinion.score()).filter(|score| score.is_finite());
         let program = self.program();
-        self.row.state = State::Verdict { passed: judgement.passed, score, ended_by };
-        // Rounds of the task's own are no judge's.
-        if self.row.has_ordered_rounds() {
-            // Nor do they say any more when the verdict was known.
-            self.row.rounds.iter_mut().for_each(|round| round.last_step = None);
+        self.row.state = State::Verdict { passed: opinion.passed(), score, ended_by };
+        self.why = opinion.why();
+        self.take_rounds(opinion);
+        let rounds = if opinion.rounds.is_empty() {
+            self.parts.as_ref().map(|parts| parts.rounds.clone()).unwrap_or_default()
         } else {
-            self.row.rounds = vec![checklist_round(judgement)];
+            opinion.rounds.clone()
+        };
+        if let Some(judgement) = &opinion.judgement {
+            self.provenance.checklist = Some(judgement.checklist);
         }
-        self.why = judgement.judges.first().map(|judge| judge.reasoning.clone()).unwrap_or_default();
-        self.provenance.checklist = Some(judgement.checklist);
         self.parts = Some(Box::new(VerdictParts {
-            decided_by: Scorer::Checklist,
-            program,
-            checklist: Some(judgement.clone()),
-            rounds: self.parts.as_ref().map(|parts| parts.rounds.clone()).unwrap_or_default(),
+            decided_by: if opinion.judgement.is_some() { Scorer::Checklist } else { Scorer::Rounds },
+            program: program.filter(|_| opinion.judgement.is_some()),
+            checklist: opinion.judgement.clone(),
+            rounds,
         }));
+    }
+
+    /// The rounds as they are measured.
+    fn take_rounds(&mut self, opinion: &Opinion) {
+        if !opinion.rounds.is_empty() {
+            let known = |number: u32| self.row.rounds.iter().find(|round| round.number == number)?.last_step;
+            let row = |row: RoundRow| RoundRow { last_step: known(row.number), ..row };
+            self.row.rounds = opinion.rounds.iter().map(|round| row(round.row())).collect();
+        }
+        // Rounds of the task's own are no checklist's, and where one decides they do not say any more
+        // when the verdict was known.
+        match &opinion.judgement {
+            None => {}
+            Some(_) if self.row.has_ordered_rounds() => {
+                self.row.rounds.iter_mut().for_each(|round| round.last_step = None);
+            }
+            Some(judgement) => self.row.rounds = vec![checklist_round(judgement)],
+        }
     }
 
     /// What the task's own program said, whether it decided or not.

@@ -7,6 +7,7 @@ use longhaul_core::call::CallRecord;
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId, TaskName};
 use longhaul_core::outcome::Settlement;
+use longhaul_core::resume::Way;
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::Timestamp;
 use longhaul_store::{AttemptRecord, EpisodeRecord, EpisodeState, Line, ReadError, Reader};
@@ -24,6 +25,8 @@ pub struct RunView {
     pub submitted_at: Timestamp,
     /// When its last episode settled.
     pub settled_at: Option<Timestamp>,
+    /// When its pictures were dropped, if they were: its records name what is not there any more.
+    pub pictures_dropped_at: Option<Timestamp>,
 }
 
 /// An episode with its attempts.
@@ -80,6 +83,13 @@ impl EpisodeView {
     pub fn resumed(&self, id: AttemptId) -> bool {
         let went_on = |id: &AttemptId| self.lines.get(id).is_some_and(|line| line.resumed.is_some());
         self.chain(id).iter().any(went_on)
+    }
+
+    /// How the attempts of that trajectory came to stand where the ones before them were cut off.
+    #[must_use]
+    pub fn ways(&self, id: AttemptId) -> Vec<Way> {
+        let way = |id: &AttemptId| Some(self.lines.get(id)?.resumed.as_ref()?.way);
+        self.chain(id).iter().filter_map(way).collect()
     }
 
     /// The state in one word: `queued`, `active`, or how it was settled.
@@ -154,12 +164,14 @@ impl Trajectories for Reader {
 
     fn run(&self, id: RunId) -> Result<Option<RunView>, ReadError> {
         let run = Self::run(self, id)?;
+        let dropped = self.dropped(id)?;
         Ok(run.map(|run| RunView {
             id: run.id,
             name: run.name,
             benchmark: run.benchmark,
             submitted_at: run.submitted_at,
             settled_at: run.settled_at,
+            pictures_dropped_at: dropped.map(|dropped| dropped.at),
         }))
     }
 

@@ -16,7 +16,8 @@ use longhaul_core::step::{ActionOutcome, Screenshot, StepRecord, StepTiming};
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_report::{Attempts, Chosen, ExportError, Exported, Format, Trajectories, summarize};
 use longhaul_store::{
-    AttemptFinish, AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, OpenOptions, Reader, RunRecord, Store,
+    AttemptFinish, AttemptRecord, Blob, Change, EpisodeRecord, EpisodeState, OpenOptions, Pruning, Reader, RunRecord,
+    Store,
 };
 use serde_json::{Value, json};
 
@@ -55,6 +56,7 @@ fn add_episode(store: &Store, index: u32, task: &str, ends: &[AttemptEnd], scree
         audit: None,
         stall: StallPolicy::default(),
         judge: None,
+        snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
     };
     let plan = blob(store, &serde_json::to_vec(&plan).unwrap());
     let (env, name) = task.split_once('/').unwrap();
@@ -153,6 +155,7 @@ fn store_with_run(folder: &Path) -> Store {
         cancelled: None,
         settled_at: None,
         scopes: Vec::new(),
+        file: None,
     };
     store.append(vec![], vec![Change::Run(Box::new(run))]).wait().unwrap();
     let passed = AttemptEnd::Verdict(verdict(true, 100.0));
@@ -291,6 +294,31 @@ fn nothing_is_overwritten_and_nothing_is_left_of_an_export_that_failed() {
     let error = export(store.reader(), none, Format::Jsonl(Attempts::Settling), &fresh).unwrap_err();
     assert!(matches!(error, ExportError::NoRun { .. }));
     assert!(!fresh.exists());
+}
+
+#[test]
+fn a_run_whose_pictures_were_dropped_is_exported_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = store_with_run(&path);
+    let settled_at = Some(Timestamp(1_700_000_010_000));
+    let over = RunRecord { settled_at, ..store.reader().run(run_id()).unwrap().unwrap() };
+    store.append(vec![], vec![Change::Run(Box::new(over))]).wait().unwrap();
+    drop(store);
+    let (runs, options, at) = ([run_id()], OpenOptions::new(1), Timestamp(1_700_000_020_000));
+    let pruning = Pruning { path: &path, runs: &runs, before: None, dry_run: false, options: &options, at };
+    assert_eq!(pruning.run().unwrap()[0].blobs, 3);
+    let reader = Reader::open(&path).unwrap();
+    let out = folder.path().join("out");
+    let done = export(&reader, run_id(), Format::Jsonl(Attempts::Settling), &out).unwrap();
+    assert_eq!(done, Exported { episodes: 3, steps: 5, screenshots: 0, ..Exported::default() });
+    let episodes = lines(&out.join("episodes.jsonl"));
+    assert_eq!(episodes[0]["state"], "passed");
+    assert!(episodes[0]["attempts"][1]["logs"]["pre_task"].is_string(), "a log is no picture");
+    let gym = folder.path().join("gym");
+    export(&reader, run_id(), Format::GymAnything(Attempts::Settling), &gym).unwrap();
+    let episode = gym.join("draw_env/circle/scripted/run_0");
+    assert!(episode.join("traj.jsonl").exists() && !episode.join("frame_00000.png").exists());
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn run(random: u32) -> RunView {
         benchmark: "examples".to_owned(),
         submitted_at: Timestamp(1_700_000_000_000),
         settled_at: None,
+        pictures_dropped_at: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::group::{By, names};
 use super::row::Row;
 use crate::ids::TaskName;
 
@@ -94,6 +95,41 @@ pub fn coverage(rows: &[&Row]) -> Coverage {
     }
 }
 
+/// What agents solve of one group of tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupCoverage {
+    /// The group's name; absent for tasks that have none.
+    pub name: Option<String>,
+    /// On how many of its tasks every agent has a verdict: only these are counted.
+    pub tasks: u64,
+    /// The most that one agent solves.
+    pub best: u64,
+    /// The two agents that solve most together, as in [`Coverage`].
+    pub best_pair: Option<PairCoverage>,
+    /// How many any agent solves.
+    pub union: u64,
+    /// How many none solves.
+    pub nobody: u64,
+}
+
+/// The same by groups of tasks, in the order of their names; a task of two splits counts in both.
+#[must_use]
+pub fn coverage_by(rows: &[&Row], by: By) -> Vec<GroupCoverage> {
+    let missing: BTreeSet<TaskName> = coverage(rows).missing.into_iter().collect();
+    let mut groups: BTreeMap<Option<String>, Vec<&Row>> = BTreeMap::new();
+    for row in rows.iter().copied().filter(|row| !missing.contains(&row.task)) {
+        for name in names(row, by) {
+            groups.entry(name).or_default().push(row);
+        }
+    }
+    let group = |(name, rows): (Option<String>, Vec<&Row>)| {
+        let Coverage { tasks, agents, best_pair, union, nobody, .. } = coverage(&rows);
+        let best = agents.first().map_or(0, |agent| agent.solved);
+        GroupCoverage { name, tasks, best, best_pair, union, nobody: nobody.len() as u64 }
+    };
+    groups.into_iter().map(group).collect()
+}
+
 fn best_pair(solved: &BTreeMap<&str, BTreeSet<&TaskName>>) -> Option<PairCoverage> {
     let mut best: Option<PairCoverage> = None;
     for (index, (one, tasks)) in solved.iter().enumerate() {
@@ -137,5 +173,18 @@ mod tests {
         let agents: Vec<_> = found.agents.iter().map(|one| (one.agent.as_str(), one.solved, one.alone)).collect();
         assert_eq!(agents, [("a", 2, 1), ("b", 1, 0), ("c", 1, 1)]);
         assert_eq!(found.best_pair, Some(PairCoverage { agents: ["a".to_owned(), "c".to_owned()], solved: 3 }));
+        // By difficulty, where tasks 1 and 2 are easy: a solves both, and c nothing of them; task 3 is c's, and
+        // 4 nobody's.
+        for row in &mut rows {
+            let easy = matches!(row.task.task.as_str(), "1" | "2");
+            row.difficulty = easy.then(|| "easy".to_owned());
+        }
+        let found = coverage_by(&rows.iter().collect::<Vec<_>>(), By::Difficulty);
+        let counts: Vec<_> = found
+            .iter()
+            .map(|group| (group.name.as_deref(), group.tasks, group.best, group.union, group.nobody))
+            .collect();
+        assert_eq!(counts, [(None, 2, 1, 1, 1), (Some("easy"), 2, 2, 2, 0)]);
+        assert_eq!(found[1].best_pair.as_ref().map(|pair| pair.solved), Some(2));
     }
 }

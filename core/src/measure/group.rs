@@ -56,7 +56,8 @@ pub fn group(rows: &[&Row], by: &[By], options: &Options) -> Vec<Group> {
     groups.into_iter().map(|(key, rows)| Group { key, measures: measure(&rows, options) }).collect()
 }
 
-fn names(row: &Row, by: By) -> Vec<Option<String>> {
+/// The names of the groups that a row is in.
+pub(super) fn names(row: &Row, by: By) -> Vec<Option<String>> {
     match by {
         By::Agent => vec![Some(row.agent.clone())],
         By::Env => vec![Some(row.task.env.clone())],

@@ -25,7 +25,7 @@ pub use amounts::{Amount, Amounts, Endings};
 pub use clean::{Clean, clean};
 pub use cluster::{ClusterBy, Clustered};
 pub use compare::{Comparison, Conclusion, PassComparison, ScoreComparison, Side, WorkflowComparison, compare};
-pub use coverage::{AgentCoverage, Coverage, PairCoverage, coverage};
+pub use coverage::{AgentCoverage, Coverage, GroupCoverage, PairCoverage, coverage, coverage_by};
 pub use finding::Finding;
 pub use group::{By, Group, group};
 pub use known::{At, Curve, CurvePoint, EqualBudget, Known, known_at};
@@ -38,6 +38,8 @@ pub use row::{Progress, Row, State};
 pub use stopped::{Stopped, Treatment};
 pub use workflow::{FailureClass, FirstFailure, Joint, Workflow, first_failure, workflow};
 
+#[cfg(test)]
+mod published;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

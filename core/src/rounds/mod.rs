@@ -14,7 +14,7 @@ mod result;
 pub use check::{Held, check};
 pub use plan::{Assertion, Check, RoundBudget, RoundPlan, RoundsPlan, Test};
 pub use reading::{MOST_READING, ReadingError, read};
-pub use result::{AssertionResult, Played, RoundResult, RoundsScore, feedback, results, rubric, score};
+pub use result::{AssertionResult, Played, RoundResult, RoundsScore, feedback, judged_again, results, rubric, score};
 
 /// The folder of a task that holds the hooks of its rounds: the agent never sees it.
 pub const ROUNDS_FOLDER: &str = "rounds";

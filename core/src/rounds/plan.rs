@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use crate::measure::{Aspect, RoundKind};
+use crate::money::Money;
 
 /// The rounds of a task, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,8 +35,7 @@ pub struct RoundPlan {
     pub assertions: Vec<Assertion>,
 }
 
-/// What a round may use. There are no dollars: calls in flight when a round ends could not be
-/// counted exactly, and the episode's own cap holds all the same.
+/// What a round may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundBudget {
     /// The most steps.
@@ -44,6 +44,9 @@ pub struct RoundBudget {
     /// After so many seconds of acting no turn begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u32>,
+    /// The most dollars of the model calls that are begun in it, the judge's aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dollars: Option<Money>,
 }
 
 /// Something that is to hold when a round is over.
@@ -115,6 +118,12 @@ impl RoundsPlan {
         self.assertions().any(|assertion| matches!(assertion.check, Check::Judge { .. }))
     }
 
+    /// Whether the dollars of some round are capped.
+    #[must_use]
+    pub fn caps_dollars(&self) -> bool {
+        self.rounds.iter().any(|round| round.budget.dollars.is_some())
+    }
+
     /// The assertions of all rounds.
     pub fn assertions(&self) -> impl Iterator<Item = &Assertion> {
         self.rounds.iter().flat_map(|round| &round.assertions)
@@ -137,7 +146,7 @@ mod tests {
                 goal: "g".to_owned(),
                 before: None,
                 read: Some("rounds/read.sh".to_owned()),
-                budget: RoundBudget { steps: Some(3), seconds: None },
+                budget: RoundBudget { steps: Some(3), seconds: None, dollars: Some(Money::from_dollars(2)) },
                 assertions: vec![
                     reading(Test::Equals(json!({"n": 1}))),
                     reading(Test::AtMost(1.into())),
@@ -148,7 +157,7 @@ mod tests {
             }],
         };
         let stored = json!({"rounds": [{"kind": "follow_up", "goal": "g", "read": "rounds/read.sh",
-        "budget": {"steps": 3}, "assertions": [
+        "budget": {"steps": 3, "dollars": 2_000_000_000_u64}, "assertions": [
             {"id": "a", "aspect": "business", "says": "s", "check": {"reading": {"at": "/x", "test": {"equals": {"n": 1}}}}},
             {"id": "a", "aspect": "business", "says": "s", "check": {"reading": {"at": "/x", "test": {"at_most": 1}}}},
             {"id": "a", "aspect": "business", "says": "s", "check": {"reading": {"at": "/x", "test": "absent"}}},
@@ -158,7 +167,7 @@ mod tests {
         ]}]});
         assert_eq!(serde_json::to_value(&plan).unwrap(), stored);
         assert_eq!(serde_json::from_value::<RoundsPlan>(stored).unwrap(), plan);
-        assert!(plan.asks_judge());
+        assert!(plan.asks_judge() && plan.caps_dollars());
         assert_eq!(plan.hook_files().into_iter().collect::<Vec<_>>(), ["rounds/read.sh"]);
     }
 }

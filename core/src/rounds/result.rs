@@ -143,20 +143,43 @@ fn asserted(how: &Check, id: &str, own: &Played, played: &[Played], judgement: O
                 None => Held { held: false, why: "there is no reading".to_owned() },
             })
         }
-        Check::Judge { .. } => {
-            let judgement = judgement?;
-            let mark = judgement.items.iter().find(|item| item.id == id)?.mark;
-            let evidence = judgement
-                .judges
-                .iter()
-                .flat_map(|judge| &judge.verdicts)
-                .find(|verdict| verdict.id == id && verdict.mark == mark)
-                .map(|verdict| verdict.evidence.trim())
-                .filter(|evidence| !evidence.is_empty());
-            let evidence = evidence.map(|evidence| format!(": {evidence}")).unwrap_or_default();
-            Some(Held { held: mark == Mark::Pass, why: format!("the judge says {}{evidence}", mark.name()) })
-        }
+        Check::Judge { .. } => said(id, judgement?),
     }
+}
+
+/// What a judge says of one of its questions; none if it says nothing of it.
+fn said(id: &str, judgement: &Judgement) -> Option<Held> {
+    let mark = judgement.items.iter().find(|item| item.id == id)?.mark;
+    let evidence = judgement
+        .judges
+        .iter()
+        .flat_map(|judge| &judge.verdicts)
+        .find(|verdict| verdict.id == id && verdict.mark == mark)
+        .map(|verdict| verdict.evidence.trim())
+        .filter(|evidence| !evidence.is_empty());
+    let evidence = evidence.map(|evidence| format!(": {evidence}")).unwrap_or_default();
+    Some(Held { held: mark == Mark::Pass, why: format!("the judge says {}{evidence}", mark.name()) })
+}
+
+/// Results as another judge sees them, by what it says of rounds, by their numbers: what it was
+/// asked is decided anew, and all else stays as it was. What broke was not looked at, and stays
+/// broken.
+#[must_use]
+pub fn judged_again(plan: &RoundsPlan, results: &[RoundResult], judged: &BTreeMap<u32, Judgement>) -> Vec<RoundResult> {
+    let mut results = results.to_vec();
+    for (result, round) in results.iter_mut().zip(&plan.rounds).filter(|(result, _)| result.error.is_none()) {
+        let Some(judgement) = judged.get(&result.number) else { continue };
+        let asked = |id: &str| {
+            let asks = |assertion: &&Assertion| assertion.id == id && matches!(assertion.check, Check::Judge { .. });
+            round.assertions.iter().any(|assertion| asks(&assertion))
+        };
+        for assertion in result.assertions.iter_mut().filter(|assertion| asked(&assertion.id)) {
+            let Some(Held { held, why }) = said(&assertion.id, judgement) else { continue };
+            (assertion.held, assertion.why) = (Some(held), why);
+        }
+        result.judged = Some(judgement.clone());
+    }
+    results
 }
 
 /// What a judge is asked of a round: an item for each of its questions. None if it has none.
@@ -338,6 +361,40 @@ mod tests {
         let items: Vec<_> = rubric.items().map(|item| (item.id.as_str(), item.description.as_str())).collect();
         assert_eq!(items, [("mark", "Is mark there?")]);
         assert!(super::rubric(&round(RoundKind::Open, Vec::new())).is_none());
+    }
+
+    fn says(id: &str, mark: &str) -> Judgement {
+        let digest = Digest::of(b"x");
+        serde_json::from_value(json!({
+            "passed": mark == "pass", "score": 0.0, "completion": 0.0, "integrity_rate": 1.0, "completion_threshold": 100.0,
+            "integrity_threshold": 1.0, "items": [{"id": id, "kind": "completion", "points": 100.0, "mark": mark}],
+            "judges": [{"model": "m", "call": 0, "asked": 1, "score": 0.0, "passed": true, "reasoning": "",
+                "verdicts": [{"id": id, "mark": mark, "evidence": "it is seen"}]}],
+            "endpoint": "e", "model": "m", "frames": crate::judge::FramePolicy::Published, "shown": [0],
+            "prompt": digest, "checklist": digest,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn another_judge_changes_what_it_is_asked_and_nothing_else() {
+        let there = || reads("there", Aspect::Business, "/x", Test::Equals(json!(1)));
+        let plan = RoundsPlan {
+            rounds: [RoundKind::Open, RoundKind::Submit].map(|kind| round(kind, vec![there(), asks("mark")])).into(),
+        };
+        let broken = Played { broke: Some((RoundError::Round, "no reading".to_owned())), ..Played::default() };
+        let judged = |first: &str| BTreeMap::from([(1, says("mark", first)), (2, says("mark", "pass"))]);
+        let before = results(&plan, &[read(json!({"x": 1})), broken], &judged("pass"));
+        assert_eq!((score(&before).held, before[1].judged.is_some()), (2, true));
+        let after = judged_again(&plan, &before, &judged("partial"));
+        assert_eq!((after[0].assertions[0].clone(), &after[1]), (before[0].assertions[0].clone(), &before[1]));
+        let asked = &after[0].assertions[1];
+        assert_eq!((asked.held, asked.why.as_str()), (Some(false), "the judge says partial: it is seen"));
+        assert_eq!(after[0].judged.as_ref().map(|judged| judged.passed), Some(false));
+        // One that says nothing of it leaves it as it was, and nobody asked changes nothing.
+        let silent = BTreeMap::from([(1, says("another", "fail"))]);
+        assert_eq!(judged_again(&plan, &before, &silent)[0].assertions, before[0].assertions);
+        assert_eq!(judged_again(&plan, &before, &BTreeMap::new()), before);
     }
 
     fn played() -> impl Strategy<Value = Played> {

@@ -259,6 +259,8 @@ codes! {
     RoundsNoRead "rounds-no-read" Error "give that round a `read` hook";
     /// A hook of a round is not there.
     RoundsFileMissing "rounds-file-missing" Error "add the file to the task's folder, or correct its path";
+    /// The hook files of a task's rounds are too large to be brought in for each hook.
+    RoundsFilesLarge "rounds-files-large" Error "move data to the env's folders, which are mounted and not copied";
     /// Nothing is asserted of a round.
     RoundsUnchecked "rounds-unchecked" Warning "it holds whatever the agent does in it; add `assertions`";
     /// The last rounds may never be reached.

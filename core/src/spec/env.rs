@@ -95,6 +95,10 @@ pub struct EnvSpec {
     pub hooks: EnvHooks,
     /// Its tags.
     pub tags: Vec<String>,
+    /// Its hook that opens its programs again over files that were saved: in our own section
+    /// `longhaul`, which others ignore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
 }
 
 /// The keys that an env may have at its top; any other is ignored with a note.
@@ -143,6 +147,7 @@ const KEYS: &[&str] = &[
     "skip_display_audio_bootstrap",
     "hooks",
     "multi_agent",
+    "longhaul",
 ];
 
 /// The least and the most of a screen's sides that the display can give.
@@ -204,6 +209,7 @@ pub fn parse_env(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diagn
             reset: hooks.filled("reset", out).or_else(|| fields.filled("reset_script", out)),
         },
         tags: fields.texts("tags", out),
+        restart: fields.object("longhaul", out).filled("restart", out),
         base,
     })
 }

@@ -11,6 +11,7 @@ use super::diagnostic::{Code, Diagnostic, Refused, Severity};
 use super::fields::{Fields, excerpt};
 use super::json::{At, Document};
 use crate::measure::{Aspect, RoundKind};
+use crate::money::Money;
 use crate::rounds::{Assertion, Check, RoundBudget, RoundPlan, RoundsPlan, Test};
 
 /// The families of tasks: one app, several tools, several apps over one world.
@@ -38,6 +39,7 @@ const MOST_ID: usize = 80;
 pub(super) struct Section {
     pub(super) family: Option<String>,
     pub(super) rounds: Option<RoundsPlan>,
+    pub(super) restart: Option<String>,
 }
 
 /// Reads the section of a task whose fields these are; `max_steps` is the most steps of an
@@ -103,7 +105,7 @@ impl Reader<'_> {
 
     fn section(&mut self, value: &Value) -> Section {
         let path = [At::from("longhaul")];
-        let Some(here) = self.object(value, &path, "`longhaul`", &["family", "rounds"]) else {
+        let Some(here) = self.object(value, &path, "`longhaul`", &["family", "rounds", "restart"]) else {
             return Section::default();
         };
         let family = here.map.get("family").and_then(|_| {
@@ -111,7 +113,8 @@ impl Reader<'_> {
             word.map(str::to_owned)
         });
         let rounds = here.map.get("rounds").and_then(|rounds| self.rounds(here, rounds));
-        Section { family, rounds }
+        let restart = here.map.get("restart").and_then(|_| self.text(here, "restart", MOST_GOAL));
+        Section { family, rounds, restart }
     }
 
     fn rounds(&mut self, here: Here<'_, '_>, value: &Value) -> Option<RoundsPlan> {
@@ -161,7 +164,7 @@ impl Reader<'_> {
     fn budget(&mut self, here: Here<'_, '_>, value: &Value) -> RoundBudget {
         let mut path = here.path.to_vec();
         path.push(At::from("budget"));
-        let Some(here) = self.object(value, &path, "a round's budget", &["steps", "seconds"]) else {
+        let Some(here) = self.object(value, &path, "a round's budget", &["steps", "seconds", "dollars"]) else {
             return RoundBudget::default();
         };
         let mut whole = |key: &str| {
@@ -173,7 +176,24 @@ impl Reader<'_> {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, from 1 to 1e9")]
             number.map(|number| number as u32)
         };
-        RoundBudget { steps: whole("steps"), seconds: whole("seconds") }
+        let (steps, seconds) = (whole("steps"), whole("seconds"));
+        RoundBudget { steps, seconds, dollars: self.dollars(here) }
+    }
+
+    /// An amount of dollars: exactly, by its digits.
+    fn dollars(&mut self, here: Here<'_, '_>) -> Option<Money> {
+        let value = here.map.get("dollars")?;
+        let digits = match value {
+            Value::Number(number) => Some(number.to_string()),
+            Value::String(text) => Some(text.clone()),
+            _ => None,
+        };
+        let amount = digits.and_then(|digits| digits.parse::<Money>().ok()).filter(|amount| !amount.is_zero());
+        if amount.is_none() {
+            let message = format!("`dollars` is an amount, such as 0.5 or \"0.50\", not {}", excerpt(value));
+            self.odd(here, "dollars", message);
+        }
+        amount
     }
 
     fn assertions(&mut self, here: Here<'_, '_>, earlier: &[RoundPlan]) -> Vec<Assertion> {
@@ -368,7 +388,7 @@ mod tests {
             {"kind": "open", "goal": "Open it.", "read": "./rounds/read.sh", "budget": {"steps": 10.0},
              "assertions": [{"id": "there", "aspect": "visible", "says": "s", "at": "", "differs": null}]},
             {"kind": "follow_up", "goal": "Go on.", "before": "rounds/reopen.sh", "read": "rounds/read.sh",
-             "budget": {"steps": 5, "seconds": 60},
+             "budget": {"steps": 5, "seconds": 60, "dollars": 0.25},
              "assertions": [
                 {"id": "kept", "aspect": "retention", "says": "s", "at": "/a~1b", "same_as": {"round": 1, "at": "/x"}},
                 {"id": "few", "aspect": "operations", "says": "s", "at": "/updates", "at_most": 1},
@@ -386,7 +406,8 @@ mod tests {
         assert_eq!(task.family.as_deref(), Some("shared_world"));
         let rounds = task.rounds.unwrap();
         assert_eq!(rounds.hook_files().into_iter().collect::<Vec<_>>(), ["rounds/read.sh", "rounds/reopen.sh"]);
-        assert_eq!(rounds.rounds[0].budget, RoundBudget { steps: Some(10), seconds: None });
+        assert_eq!(rounds.rounds[0].budget, RoundBudget { steps: Some(10), ..RoundBudget::default() });
+        assert_eq!(rounds.rounds[1].budget.dollars, Some(Money::from_nanos(250_000_000)));
         assert_eq!((rounds.rounds[1].kind, rounds.rounds[1].before.is_some()), (RoundKind::FollowUp, true));
         let last = rounds.assertions().last().unwrap();
         assert_eq!(last.says, "Is there a red mark?");
@@ -422,7 +443,11 @@ mod tests {
             (with(&format!("{one}/goal"), json!(" ")), Code::RoundsShape),
             (with(&format!("{one}/read"), json!("../read.sh")), Code::RoundsShape),
             (with(&format!("{one}/read"), json!("/read.sh")), Code::RoundsShape),
-            (with(&format!("{one}/budget"), json!({"dollars": "1"})), Code::RoundsUnknownKey),
+            (with(&format!("{one}/budget"), json!({"tokens": 1})), Code::RoundsUnknownKey),
+            (with(&format!("{one}/budget"), json!({"dollars": "a lot"})), Code::RoundsShape),
+            (with(&format!("{one}/budget"), json!({"dollars": 0})), Code::RoundsShape),
+            (with(&format!("{one}/budget"), json!({"dollars": -1})), Code::RoundsShape),
+            (with(&format!("{one}/budget"), json!({"dollars": []})), Code::RoundsShape),
             (with(&format!("{one}/budget"), json!({"steps": 0})), Code::RoundsShape),
             (with(&format!("{one}/budget"), json!({"steps": 1.5})), Code::RoundsShape),
             (with(&format!("{one}/assertions"), json!({})), Code::RoundsShape),

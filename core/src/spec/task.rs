@@ -86,6 +86,8 @@ pub struct TaskSpec {
     pub family: Option<String>,
     /// Its rounds, if it is a sequence of them.
     pub rounds: Option<RoundsPlan>,
+    /// Its hook that opens programs again over files that were saved; the env's if it has none.
+    pub restart: Option<String>,
     /// All of it, for the verifier.
     pub raw: Value,
 }
@@ -119,7 +121,7 @@ pub fn parse_task(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diag
     let description = read_description(&fields, folder, out);
     let init = read_init(&fields, out);
     let hooks = read_hooks(&fields, out);
-    let Section { family, rounds } = read_section(&fields, &document, init.max_steps, out)?;
+    let Section { family, rounds, restart } = read_section(&fields, &document, init.max_steps, out)?;
     // Rounds score by themselves.
     let unheard = &mut Vec::new();
     let success = read_success(&fields, if rounds.is_some() { unheard } else { &mut *out });
@@ -146,6 +148,7 @@ pub fn parse_task(bytes: &[u8], format: Format, folder: &str, out: &mut Vec<Diag
         metadata: metadata.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
         family,
         rounds,
+        restart,
         raw: document.into_value(),
     })
 }

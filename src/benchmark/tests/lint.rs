@@ -55,6 +55,11 @@ fn rounds_are_counted_and_their_hooks_looked_for() {
     let found = findings(&small).into_iter().find(|found| found.code == Code::RoundsFileMissing).unwrap();
     assert!(found.message.contains("`rounds/reopen.sh`"), "{}", found.message);
     small.write("environments/paint_env/tasks/draw_line/rounds/reopen.sh", "true\n");
+    let large = small.task_dir("paint_env", "draw_line").join("rounds/data.bin");
+    std::fs::File::create(&large).unwrap().set_len(20 * 1024 * 1024).unwrap();
+    let found = findings(&small).into_iter().find(|found| found.code == Code::RoundsFilesLarge).unwrap();
+    assert!(found.message.contains("16777216 are the most"), "{}", found.message);
+    std::fs::remove_file(large).unwrap();
     assert_eq!(codes(&small), []);
     let counts = small.read(Depth::Checks).counts;
     assert_eq!((counts.with_rounds, counts.rounds, counts.assertions), (1, 2, 2));

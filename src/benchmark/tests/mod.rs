@@ -3,6 +3,7 @@
 mod corpus;
 mod lint;
 mod plan;
+mod rounds;
 mod select;
 
 use std::fs;

@@ -23,29 +23,29 @@ use crate::benchmark::{
     ModelTerms, OnRefusal, PlanError, Planned, Preset, Request, gateway, plan, preview,
 };
 
-struct Frozen {
+pub(super) struct Frozen {
     planned: Planned,
     blobs: HashMap<Digest, Vec<u8>>,
 }
 
 impl Frozen {
-    fn read<T: DeserializeOwned>(&self, digest: Digest) -> T {
+    pub(super) fn read<T: DeserializeOwned>(&self, digest: Digest) -> T {
         serde_json::from_slice(&self.blobs[&digest]).unwrap()
     }
 
-    fn env(&self, index: usize) -> EnvPlan {
+    pub(super) fn env(&self, index: usize) -> EnvPlan {
         self.read(self.planned.run.envs[index].plan)
     }
 
-    fn episode(&self, index: usize) -> EpisodePlan {
+    pub(super) fn episode(&self, index: usize) -> EpisodePlan {
         self.read(self.planned.run.episodes[index].plan)
     }
 
-    fn task(&self, index: usize) -> TaskPlan {
+    pub(super) fn task(&self, index: usize) -> TaskPlan {
         self.read(self.episode(index).task)
     }
 
-    fn paths(&self, tree: Digest) -> Vec<String> {
+    pub(super) fn paths(&self, tree: Digest) -> Vec<String> {
         self.read::<Tree>(tree).entries.into_iter().map(|entry| entry.path).collect()
     }
 }
@@ -59,7 +59,7 @@ fn read_all(texts: &[&str]) -> Result<Vec<Agent>, AgentError> {
     Agent::read_all(&asked, &crate::settings::parse("", Path::new("s.toml")).unwrap().endpoint)
 }
 
-fn freeze_with(
+pub(super) fn freeze_with(
     small: &Small,
     tasks: &[&str],
     agents: &[Agent],
@@ -68,7 +68,7 @@ fn freeze_with(
     freeze_models(small, tasks, agents, &ModelTerms::default(), change)
 }
 
-fn freeze_models(
+pub(super) fn freeze_models(
     small: &Small,
     tasks: &[&str],
     agents: &[Agent],
@@ -89,6 +89,7 @@ fn freeze_models(
             max_cut_offs: 3,
             backoff: Millis(1000),
             resume: longhaul_core::resume::ResumePolicy::Restart,
+            snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
         },
         hook_policies: &policies,
         seed: 7,
@@ -105,7 +106,7 @@ fn freeze_models(
     Ok(Frozen { planned, blobs: blobs.0 })
 }
 
-fn freeze(small: &Small) -> Frozen {
+pub(super) fn freeze(small: &Small) -> Frozen {
     freeze_with(small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).unwrap()
 }
 
@@ -477,50 +478,6 @@ fn nothing_and_what_is_not_there_are_no_runs() {
     small.write("environments/paint_env/tasks/draw_line/task.json", "{");
     let said = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap().to_string();
     assert!(said.starts_with("environments/paint_env/tasks/draw_line/task.json:1:1: not JSON"), "{said}");
-}
-
-#[test]
-fn rounds_decide_are_frozen_with_their_hooks_and_need_a_judge_where_they_ask_one() {
-    let small = Small::new();
-    let write = |asks: bool| {
-        small.write_task("paint_env", "draw_line", |spec| {
-            let mut assertions = vec![json!({"id": "a", "aspect": "visible", "says": "s", "at": "/x", "equals": 1})];
-            if asks {
-                assertions.push(json!({"id": "b", "aspect": "visible", "ask": "Is it there?"}));
-            }
-            let round = json!({"kind": "open", "goal": "Open it.", "read": "rounds/read.sh", "assertions": assertions});
-            spec["longhaul"] = json!({"family": "single_app", "rounds": [round]});
-        });
-    };
-    write(false);
-    let missing = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], |_| ()).err().unwrap();
-    assert!(missing.to_string().contains("`rounds/read.sh` of a round is not there"), "{missing}");
-    small.write("environments/paint_env/tasks/draw_line/rounds/read.sh", "echo '{}'\n");
-    let judge = || Some(JudgePlan::published("gemini".to_owned(), "m".to_owned()));
-    let scored = |verify: Verify, judge: Option<JudgePlan>| {
-        let models = ModelTerms { verify, judge, ..ModelTerms::default() };
-        freeze_models(&small, &["paint_env/draw_line"], &[Agent::Idle], &models, |_| ())
-    };
-    for verify in [Verify::Auto, Verify::Program] {
-        let frozen = scored(verify, judge()).unwrap();
-        let task = frozen.task(0);
-        assert_eq!(task.scoring, Scoring::Rounds);
-        assert_eq!(task.rounds.as_ref().unwrap().rounds[0].goal, "Open it.");
-        assert!(frozen.paths(task.files).contains(&"rounds/read.sh".to_owned()));
-    }
-    // They take the program's place beside a judge.
-    for verify in [Verify::Checklist, Verify::Both] {
-        let task = scored(verify, judge()).unwrap().task(0);
-        let checklist = Scoring::Checklist { checklist: "vlm_checklist.json".to_owned() };
-        assert_eq!((task.scoring, task.rounds.is_some()), (checklist, true));
-    }
-    let start = |request: &mut Request<'_>| request.extent = Extent::Start;
-    let task = freeze_with(&small, &["paint_env/draw_line"], &[Agent::Idle], start).unwrap().task(0);
-    assert_eq!((task.rounds, matches!(task.scoring, Scoring::None { .. })), (None, true), "it is only started");
-    write(true);
-    let refused = scored(Verify::Auto, None).err().unwrap().to_string();
-    assert_eq!(refused, "no judge is named (`--judge`), and rounds of these tasks ask one: paint_env/draw_line");
-    assert_eq!(scored(Verify::Auto, judge()).unwrap().task(0).scoring, Scoring::Rounds);
 }
 
 #[test]

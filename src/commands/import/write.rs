@@ -127,6 +127,7 @@ impl Writing<'_> {
             cancelled: None,
             settled_at: Some(self.head.at),
             scopes: Vec::new(),
+            file: None,
         };
         self.append(vec![Change::Run(Box::new(run))])?;
         for (index, one) in (0..).zip(named) {

@@ -9,7 +9,8 @@ use longhaul_core::ids::{AttemptId, EpisodeId};
 use longhaul_core::judge::{CHECKLIST_FILE, JudgePlan, Rubric};
 use longhaul_core::outcome::Settlement;
 use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree};
-use longhaul_core::rounds;
+use longhaul_core::rounds::{self, RoundResult, RoundsPlan};
+use longhaul_core::step::StepRecord;
 use longhaul_proto::{convert, v1};
 
 use crate::client::Source;
@@ -45,9 +46,25 @@ impl Checklists {
 #[derive(Debug)]
 pub(super) struct Case {
     pub(super) description: String,
-    pub(super) rubric: Rubric,
+    /// The checklist to go by; none where the rounds of the task decide.
+    pub(super) rubric: Option<Rubric>,
+    /// What rounds of the task ask.
+    pub(super) asked: Vec<Asked>,
+    /// Those rounds, and what they came to.
+    pub(super) rounds: Option<(RoundsPlan, Vec<RoundResult>)>,
     pub(super) screens: Vec<Digest>,
     pub(super) size: ImageSize,
+}
+
+/// What a round asks of its last screenshot.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The round's number.
+    pub(super) number: u32,
+    pub(super) description: String,
+    pub(super) rubric: Rubric,
+    /// The index of the screenshot.
+    pub(super) screen: usize,
 }
 
 /// The plan of an episode.
@@ -79,16 +96,26 @@ pub(super) async fn read(
     let plan = plan(source, row).await?;
     let what = format!("the task of episode {id}");
     let task: TaskPlan = reading::record(source, &plan.task, &what).await?;
-    let rubric = match rubric(source, &task, checklists).await? {
-        Ok(rubric) => rubric,
-        Err(reason) => return Ok(Err(reason)),
+    // Another checklist is another question than what rounds ask.
+    let asking = task.rounds.clone().filter(|plan| plan.asks_judge() && matches!(checklists, Checklists::OfTheRun));
+    let rubric = if asking.is_some() && task.scoring == Scoring::Rounds {
+        None
+    } else {
+        match rubric(source, &task, checklists).await? {
+            Ok(rubric) => Some(rubric),
+            Err(reason) => return Ok(Err(reason)),
+        }
     };
-    let (mut screens, mut size) = (Vec::new(), None);
-    for step in reading::steps(source, attempt).await? {
-        size.get_or_insert(ImageSize { width: step.screen.width, height: step.screen.height });
-        screens.push(step.screen.png);
-    }
+    let steps = reading::steps(source, attempt).await?;
+    let mut screens: Vec<Digest> = steps.iter().map(|step| step.screen.png).collect();
+    let size = steps.first().map(|step| ImageSize { width: step.screen.width, height: step.screen.height });
     let Some(size) = size else { return Ok(Err("it has no screenshots".to_owned())) };
+    let rounds = asking.map(|plan| (plan, came_to(settlement)));
+    let asked = rounds.as_ref().map(|(plan, results)| asked(&task.description, plan, results, &steps));
+    let asked = asked.unwrap_or_default();
+    if rubric.is_none() && asked.is_empty() {
+        return Ok(Err("no round that asks a judge came to its end".to_owned()));
+    }
     let logs = source.episode(id).await?.logs;
     let after = logs.iter().find(|log| log.attempt == row.attempt && log.name == AFTER_EXPORT);
     if let Some(log) = after {
@@ -98,7 +125,28 @@ pub(super) async fn read(
         Some(plan) => rounds::whole(&task.description, plan),
         None => task.description,
     };
-    Ok(Ok(Case { description, rubric, screens, size }))
+    Ok(Ok(Case { description, rubric, asked, rounds, screens, size }))
+}
+
+/// What rounds came to, as far as that is recorded.
+fn came_to(settlement: Settlement) -> Vec<RoundResult> {
+    let parts = match settlement {
+        Settlement::Verdict(verdict) => verdict.parts,
+        Settlement::Unverified { parts, .. } => parts,
+        Settlement::Faulted(_) | Settlement::Cancelled | Settlement::NotStarted { .. } => None,
+    };
+    parts.map(|parts| parts.rounds).unwrap_or_default()
+}
+
+/// What rounds ask, as the judge of the run was asked. What broke fails without one.
+fn asked(description: &str, plan: &RoundsPlan, results: &[RoundResult], steps: &[StepRecord]) -> Vec<Asked> {
+    let whole = plan.rounds.iter().zip(results).filter(|(_, result)| result.error.is_none());
+    let asked = whole.filter_map(|(round, result)| {
+        let screen = steps.iter().rposition(|step| step.round == Some(result.number))?;
+        let description = format!("{description}\n\n{}", round.goal);
+        Some(Asked { number: result.number, description, rubric: rounds::rubric(round)?, screen })
+    });
+    asked.collect()
 }
 
 async fn rubric(source: &Source, task: &TaskPlan, checklists: &Checklists) -> Result<Result<Rubric, String>, CliError> {

@@ -111,7 +111,7 @@ impl Folder {
         })?;
         let (part, spent) = spent(&lines(&mut calls, &path.join("calls.jsonl"))?);
         let judged: Vec<Value> = lines(&mut verdicts, &path.join(VERDICTS))?;
-        let judged = judged.iter().filter(|line| !line["judgement"].is_null());
+        let judged = judged.iter().filter(|line| !line["judgement"].is_null() || !line["rounds"].is_null());
         let done = judged.filter_map(|line| Some(line["episode"].as_str()?.to_owned())).collect();
         let (verdicts, calls) = (Mutex::new(verdicts), Mutex::new(calls));
         Ok(Self { path: path.to_owned(), part, verdicts, calls, done, spent })
@@ -282,6 +282,7 @@ mod tests {
         assert_eq!((folder.part, folder.spent), (0, Money::ZERO));
         folder.keep(&json!({"episode": "a/0", "judgement": {"score": 1}})).unwrap();
         folder.keep(&json!({"episode": "a/1", "judgement": null, "error": "silence"})).unwrap();
+        folder.keep(&json!({"episode": "a/2", "judgement": null, "rounds": [{"number": 1}]})).unwrap();
         let reserve = |folder: &Folder, number, bound| {
             let line = CallLine::Reserved { part: folder.part, number, bound: Money::from_nanos(bound) };
             folder.call(&line, &[]).unwrap();
@@ -294,7 +295,7 @@ mod tests {
         fs::write(path.join("calls.jsonl"), &calls).unwrap();
         let again = Folder::open(&path, &question).unwrap();
         assert_eq!((again.part, again.spent), (1, Money::from_nanos(50)));
-        assert_eq!(again.done.iter().map(String::as_str).collect::<Vec<_>>(), ["a/0"]);
+        assert_eq!(again.done.iter().map(String::as_str).collect::<Vec<_>>(), ["a/0", "a/2"]);
         let busy = Folder::open(&path, &question).unwrap_err();
         assert!(busy.to_string().contains("another process"), "{busy}");
         // What is kept now is a line of its own.

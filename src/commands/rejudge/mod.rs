@@ -7,27 +7,30 @@ mod verdicts;
 
 pub(crate) use verdicts::{folder_of, verdicts_of};
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use longhaul_coordinator::replicas;
+use longhaul_core::digest::Digest;
 use longhaul_core::endpoint::GatewayPlan;
 use longhaul_core::ids::RunId;
 use longhaul_core::judge::{JudgePlan, Judgement};
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{Settlement, Verdict};
+use longhaul_core::rounds::judged_again;
 use longhaul_core::text::chain;
 use longhaul_gateway::ports::SystemClock;
 use longhaul_gateway::{Account, Gateway, GatewayConfig, Opening, Proxies};
 use longhaul_proto::{convert, v1};
+use longhaul_report::Opinion;
 use longhaul_worker::judge::{Judge, JudgeError};
 use rand::TryRngCore as _;
 use serde_json::{Value, json};
 use tokio::task::LocalSet;
 
-use self::case::{Case, Checklists};
+use self::case::{Asked, Case, Checklists};
 use self::folder::{Capped, Folder};
 use super::run::secrets::{self, Keys, MissingKey};
 use crate::benchmark::{self, Limits, ModelTerms};
@@ -106,7 +109,7 @@ struct Bench {
 struct Judged {
     row: v1::EpisodeRow,
     settlement: Option<Settlement>,
-    judgement: Result<Judgement, String>,
+    opinion: Result<Opinion, String>,
     /// There was something to judge, and it could not be.
     failed: bool,
 }
@@ -114,14 +117,18 @@ struct Judged {
 impl Judged {
     /// It for programs.
     fn json(&self) -> Value {
+        let opinion = self.opinion.as_ref().ok();
         json!({
             "episode": self.row.episode_id,
             "task": self.row.task,
             "agent": self.row.agent,
             "sample": self.row.sample,
             "settled_as": self.settlement,
-            "judgement": self.judgement.as_ref().ok(),
-            "error": self.judgement.as_ref().err(),
+            "passed": opinion.map(Opinion::passed),
+            "score": opinion.map(Opinion::score),
+            "judgement": opinion.and_then(|opinion| opinion.judgement.as_ref()),
+            "rounds": opinion.map(|opinion| &opinion.rounds).filter(|rounds| !rounds.is_empty()),
+            "error": self.opinion.as_ref().err(),
         })
     }
 }
@@ -276,33 +283,59 @@ async fn all(bench: Arc<Bench>, mut left: VecDeque<v1::EpisodeRow>, parallel: us
 /// Judges one, and keeps what came of it. Only a folder that cannot be written stops the others:
 /// what is in flight is paid for, and an episode that cannot be read says nothing of the next.
 async fn one(bench: Arc<Bench>, row: v1::EpisodeRow) -> Result<Judged, CliError> {
-    let judgement = match case::read(&bench.source, &row, &bench.checklists).await {
+    let opinion = match case::read(&bench.source, &row, &bench.checklists).await {
         Ok(Ok(case)) => judge(&bench, &case).await,
         Ok(Err(reason)) => {
             let settlement = show::settlement(&row)?;
-            return Ok(Judged { row, settlement, judgement: Err(reason), failed: false });
+            return Ok(Judged { row, settlement, opinion: Err(reason), failed: false });
         }
         Err(error) => Err(chain(&error)),
     };
     // What cannot be read is among the reasons by now.
     let settlement = show::settlement(&row).ok().flatten();
-    let judged = Judged { row, settlement, failed: judgement.is_err(), judgement };
-    bench.folder.keep(&judged.json())?;
+    let judged = Judged { row, settlement, failed: opinion.is_err(), opinion };
+    let mut line = judged.json();
+    line["made"] = made(&bench);
+    bench.folder.keep(&line)?;
     Ok(judged)
 }
 
-async fn judge(bench: &Bench, case: &Case) -> Result<Judgement, String> {
-    let asked = async {
-        let judge = Judge::new(&bench.account, &bench.plan, &bench.gateway, case.size)?;
-        let load = |index: usize| async move {
-            let digest = case.screens.get(index).ok_or("it is not there")?;
-            let bytes =
-                reading::blob(&bench.source, digest, "a screenshot").await.map_err(|error| error.to_string())?;
-            Ok(Arc::from(bytes))
-        };
-        judge.judge(&case.description, &case.rubric, &case.screens, load).await
+/// How a verdict was made, beside what the folder says of the judge and the store of the trajectory.
+fn made(bench: &Bench) -> Value {
+    let prices = serde_json::to_vec(&bench.gateway.prices).map(|bytes| Digest::of(&bytes)).ok();
+    json!({
+        "at": jiff::Timestamp::now().as_millisecond(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "prices": prices,
+        "prices_of": bench.gateway.prices_of,
+    })
+}
+
+async fn judge(bench: &Bench, case: &Case) -> Result<Opinion, String> {
+    let judge = Judge::new(&bench.account, &bench.plan, &bench.gateway, case.size);
+    let judge = judge.map_err(|error| error.to_string())?;
+    let load = |index: usize| async move {
+        let digest = case.screens.get(index).ok_or("it is not there")?;
+        let bytes = reading::blob(&bench.source, digest, "a screenshot").await.map_err(|error| error.to_string())?;
+        Ok(Arc::from(bytes))
     };
-    asked.await.map_err(|error: JudgeError| error.to_string())
+    let mut said: BTreeMap<u32, Judgement> = BTreeMap::new();
+    for Asked { number, description, rubric, screen } in &case.asked {
+        let shown = case.screens.get(*screen..=*screen).unwrap_or_default();
+        let judged = judge.judge(description, rubric, shown, |_| load(*screen)).await;
+        let judged = judged.map_err(|error: JudgeError| format!("round {number}: {error}"))?;
+        let shown = vec![u32::try_from(*screen).unwrap_or(u32::MAX)];
+        said.insert(*number, Judgement { shown, ..judged });
+    }
+    let rounds = case.rounds.as_ref().map(|(plan, results)| judged_again(plan, results, &said)).unwrap_or_default();
+    let judgement = match &case.rubric {
+        Some(rubric) => {
+            let judged = judge.judge(&case.description, rubric, &case.screens, load).await;
+            Some(judged.map_err(|error| error.to_string())?)
+        }
+        None => None,
+    };
+    Ok(Opinion { judgement, rounds })
 }
 
 /// Says what came of it; so many had been judged before.
@@ -310,7 +343,7 @@ fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) ->
     let mut judged: Vec<&Judged> = judged.iter().collect();
     judged.sort_by_key(|one| index(&one.row));
     let (agree, both) = agreement(&judged);
-    let count = judged.iter().filter(|one| one.judgement.is_ok()).count();
+    let count = judged.iter().filter(|one| one.opinion.is_ok()).count();
     match args.format {
         Format::Json => output::json(&json!({
             "folder": args.output,
@@ -328,11 +361,8 @@ fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) ->
                     Some(Settlement::Verdict(Verdict { score, .. })) => show::score(*score),
                     _ => String::new(),
                 };
-                let (word, score, why) = match &one.judgement {
-                    Ok(judgement) => {
-                        let why = judgement.judges.first().map(|judge| judge.reasoning.clone()).unwrap_or_default();
-                        (show::word(judgement.passed), show::score(judgement.score), why)
-                    }
+                let (word, score, why) = match &one.opinion {
+                    Ok(opinion) => (show::word(opinion.passed()), show::score(opinion.score()), opinion.why()),
                     Err(reason) => ("not judged", String::new(), reason.clone()),
                 };
                 table.row([
@@ -367,7 +397,7 @@ fn report(judged: &[Judged], before: usize, spent: Money, args: &RejudgeArgs) ->
 /// How many could not be judged. Episodes in which there is nothing to judge are none of them,
 /// unless there is nothing else.
 fn unjudged(judged: &[&Judged], before: usize) -> usize {
-    let any = before > 0 || judged.iter().any(|one| one.judgement.is_ok());
+    let any = before > 0 || judged.iter().any(|one| one.opinion.is_ok());
     if any { judged.iter().filter(|one| one.failed).count() } else { judged.len() }
 }
 
@@ -377,8 +407,8 @@ fn index(row: &v1::EpisodeRow) -> u32 {
 
 /// How many come to the same as before, of those that had a verdict and have one now.
 fn agreement(judged: &[&Judged]) -> (usize, usize) {
-    let pairs = judged.iter().filter_map(|one| match (&one.settlement, &one.judgement) {
-        (Some(Settlement::Verdict(verdict)), Ok(judgement)) => Some(verdict.passed == judgement.passed),
+    let pairs = judged.iter().filter_map(|one| match (&one.settlement, &one.opinion) {
+        (Some(Settlement::Verdict(verdict)), Ok(opinion)) => Some(verdict.passed == opinion.passed()),
         _ => None,
     });
     pairs.fold((0, 0), |(agree, both), same| (agree + usize::from(same), both + 1))
@@ -393,7 +423,7 @@ mod tests {
         let one = |reason: &str, failed| Judged {
             row: v1::EpisodeRow::default(),
             settlement: None,
-            judgement: Err(reason.to_owned()),
+            opinion: Err(reason.to_owned()),
             failed,
         };
         let (skipped, broken) = (one("it is not settled", false), one("a blob is gone", true));

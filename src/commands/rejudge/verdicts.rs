@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use longhaul_core::ids::{EpisodeId, RunId};
 use longhaul_core::judge::{JudgePlan, Judgement};
-use longhaul_report::Rejudgement;
+use longhaul_core::rounds::RoundResult;
+use longhaul_report::{Opinion, Rejudgement};
 use serde::Deserialize;
 
 use super::case::file;
@@ -26,6 +27,8 @@ struct Line {
     episode: EpisodeId,
     #[serde(default)]
     judgement: Option<Judgement>,
+    #[serde(default)]
+    rounds: Option<Vec<RoundResult>>,
     #[serde(default)]
     error: Option<String>,
 }
@@ -47,9 +50,16 @@ pub(crate) fn verdicts_of(folder: &Path) -> Result<Rejudgement, CliError> {
     let path = folder.join(VERDICTS);
     let mut verdicts = BTreeMap::new();
     for line in parsed::<Line>(&file(&path)?, &path)? {
-        let verdict = line.judgement.ok_or_else(|| line.error.unwrap_or_else(|| "no reason is recorded".to_owned()));
+        let Line { episode, judgement, rounds, error } = line;
+        // They are null in a line of an episode without any.
+        let rounds = rounds.unwrap_or_default();
+        let verdict = if judgement.is_none() && rounds.is_empty() {
+            Err(error.unwrap_or_else(|| "no reason is recorded".to_owned()))
+        } else {
+            Ok(Opinion { judgement, rounds })
+        };
         // Of what could not be judged and was tried again, the last word counts.
-        verdicts.insert(line.episode, verdict);
+        verdicts.insert(episode, verdict);
     }
     let resolved = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     let name = resolved.file_name().unwrap_or(resolved.as_os_str()).to_string_lossy().into_owned();

@@ -116,7 +116,8 @@ pub(super) async fn body(source: Source, attempt: AttemptId, number: u32, half: 
         Half::Response => call.response.ok_or_else(|| part(format!("answer to call {number}: none came")))?,
     };
     let what = format!("call {number} of attempt {attempt}");
-    let bytes = super::blob(&source, &skeleton, &what).await?;
+    let bytes = super::blob(&source, &skeleton, attempt.episode.run, &what).await?;
+    let dropped = show::dropped(&source.run(&attempt.episode.run.to_string()).await?);
     // Which blobs there are is known only from others of them: each is fetched when it is named.
     let read = move |source: &reading::Reading| {
         let mut refused = None;
@@ -128,7 +129,12 @@ pub(super) async fn body(source: Source, attempt: AttemptId, number: u32, half: 
         });
         match refused {
             Some(error) => Err(error),
-            None => joined.map_err(|source| CliError::Body { what, source }),
+            None => joined.map_err(|source| match dropped {
+                Some(said) => {
+                    CliError::NoSuchPart { whole: what, part: format!("whole body any more: {said}"), have: Vec::new() }
+                }
+                None => CliError::Body { what, source },
+            }),
         }
     };
     reading::blocking(source, read).await?

@@ -1,5 +1,7 @@
 //! `longhaul show --steps`: a trajectory, with the attempts that took its steps.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use longhaul_core::ids::AttemptId;
 use longhaul_core::step::{ActionOutcome, StepRecord};
 use longhaul_core::time::Millis;
@@ -20,6 +22,9 @@ struct Taken<'a> {
     #[serde(flatten)]
     step: &'a StepRecord,
     attempt: u32,
+    /// The limit that the output of one of its calls was cut to, to fit a budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shortened_to: Option<u64>,
 }
 
 /// What an attempt goes on from, and how it came there.
@@ -45,8 +50,14 @@ pub(super) fn kept_lines(line: &Line) -> Vec<String> {
 /// They cannot be read.
 pub(super) async fn show(source: &Source, attempt: AttemptId, own: bool, format: Format) -> Result<(), CliError> {
     let taken = reading::taken(source, attempt, own).await?;
+    let shortened = shortened(source, &taken).await?;
+    let cut_to = |by: &AttemptId, step: &StepRecord| {
+        step.calls.iter().filter_map(|call| shortened.get(&(*by, *call)).copied()).min()
+    };
     if format == Format::Json {
-        let steps: Vec<_> = taken.iter().map(|(by, step)| Taken { step, attempt: by.number }).collect();
+        let taken = taken.iter();
+        let steps: Vec<_> =
+            taken.map(|(by, step)| Taken { step, attempt: by.number, shortened_to: cut_to(by, step) }).collect();
         return output::json(&steps).map_err(CliError::Output);
     }
     let resumed = taken.iter().any(|(by, _)| *by != attempt);
@@ -60,7 +71,10 @@ pub(super) async fn show(source: &Source, attempt: AttemptId, own: bool, format:
     }
     let mut table = Table::new(&head);
     for (by, record) in &taken {
-        let answer = record.answer.as_ref().map_or_else(|| opening_text(record), answer_text);
+        let mut answer = record.answer.as_ref().map_or_else(|| opening_text(record), answer_text);
+        if let Some(most) = cut_to(by, record) {
+            answer = format!("(output cut to {most} tokens) {answer}");
+        }
         let errors: Vec<&str> = record
             .outcomes
             .iter()
@@ -98,6 +112,21 @@ pub(super) async fn show(source: &Source, attempt: AttemptId, own: bool, format:
         table.row(cells);
     }
     output::data(&table.render(output::stdout_colours())).map_err(CliError::Output)
+}
+
+/// The calls of steps whose output was cut to fit a budget, and to how much.
+async fn shortened(
+    source: &Source,
+    taken: &[(AttemptId, StepRecord)],
+) -> Result<BTreeMap<(AttemptId, u32), u64>, CliError> {
+    let attempts: BTreeSet<AttemptId> =
+        taken.iter().filter(|(_, step)| !step.calls.is_empty()).map(|(by, _)| *by).collect();
+    let mut shortened = BTreeMap::new();
+    for attempt in attempts {
+        let calls = reading::calls(source, attempt).await?;
+        shortened.extend(calls.iter().filter_map(|(call, _)| Some(((attempt, call.number), call.shortened_to?))));
+    }
+    Ok(shortened)
 }
 
 /// A step that only looks: the first one, or one that opens a round with its goal.

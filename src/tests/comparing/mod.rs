@@ -69,6 +69,7 @@ impl Stored<'_> {
             cancelled: None,
             settled_at: Some(Timestamp(1_700_000_900_000)),
             scopes: Vec::new(),
+            file: None,
         };
         store.append(vec![], vec![Change::Run(Box::new(run))]).wait().unwrap();
         let mut index = 0;
@@ -122,6 +123,7 @@ impl Stored<'_> {
             spec: json!({ "difficulty": "easy" }),
             splits: vec!["test".to_owned()],
             rounds: None,
+            restart: None,
         };
         put_json(store, &plan)
     }
@@ -138,6 +140,7 @@ impl Stored<'_> {
             audit: None,
             stall: StallPolicy::default(),
             judge: None,
+            snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
         };
         let plan = put_json(store, &plan);
         let attempt = AttemptId { episode: id, number: 1 };
@@ -181,6 +184,7 @@ impl Stored<'_> {
             steps: 3,
             last_step: None,
             notes: AttemptNotes {
+                hostname: "node1".to_owned(),
                 acting_time: Millis(30_000),
                 version: "0.1.0".to_owned(),
                 node_cpu_millis: 2000,

@@ -11,7 +11,7 @@ use longhaul_core::helper::CommandSpec;
 use longhaul_core::outcome::{Fault, FaultClass};
 use longhaul_core::time::Millis;
 
-use super::record::Recorder;
+use super::record::{LOG_LIMIT, Recorder};
 use crate::sandbox::{CommandResult, Sandbox, SandboxError};
 
 /// A hook of an env: how long it may run.
@@ -59,9 +59,10 @@ pub(crate) async fn run(
     Ok(HookEnd { result, log_tail: crate::tail(&String::from_utf8_lossy(&log), 50) })
 }
 
-/// What a hook wrote to a file inside, by way of `copy`.
+/// The end of what a hook wrote to a file inside, by way of `copy`: as much as is kept of a log, since
+/// what a hook says has no bound.
 pub(crate) async fn log_of(sandbox: &dyn Sandbox, file: &str, copy: &std::path::Path) -> Result<Vec<u8>, Fault> {
-    match sandbox.copy_out(file, copy).await {
+    match sandbox.copy_end(file, LOG_LIMIT, copy).await {
         Ok(()) => Ok(tokio::fs::read(copy).await.unwrap_or_default()),
         // The hook removed it, or ended before it was made.
         Err(SandboxError::NotFound { .. }) => Ok(Vec::new()),

@@ -5,13 +5,12 @@
 //! of the task, and in the sandbox only while one of them runs, in a folder that is root's alone.
 //! What they print goes to the worker and to no file inside.
 
-use std::path::{Path, PathBuf};
-
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::CommandSpec;
 use longhaul_core::measure::RoundError;
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
-use longhaul_core::rounds::{self, CUT_OFF, MOST_READING, Played, ROUNDS_FOLDER, RoundPlan, RoundsPlan};
+use longhaul_core::resume::reading_log;
+use longhaul_core::rounds::{self, CUT_OFF, MOST_READING, Played, RoundPlan, RoundsPlan};
 use longhaul_core::time::Millis;
 use serde_json::Value;
 
@@ -20,6 +19,7 @@ use super::agent::Agent;
 use super::record::{Recorder, Said};
 use super::replay::Follower;
 use super::{Ending, Inside, fault, hooks, moment};
+use crate::round_files::round_files;
 use crate::sandbox::CommandResult;
 use crate::screen::{Frame, RestRule};
 use crate::shutdown::Urgency;
@@ -33,11 +33,13 @@ const READ_LIMIT: Millis = Millis::from_secs(120);
 /// How long making and removing that folder may take.
 const FOLDER_LIMIT: Millis = Millis::from_secs(60);
 
+/// What broke a round without an answer that could be used, and one that was over with the episode
+/// before there was any.
+const UNUSABLE: &str = "the agent gave no answer that could be used";
+const UNANSWERED: &str = "the episode was over before the agent answered";
+
 /// The programs that a round's hook closed and opened again come up as they do after a setup.
 const OPENING_REST: RestRule = super::FIRST_REST;
-
-/// The most bytes of all hook files of a task: they are brought in for each hook.
-const MOST_HOOKS: u64 = 16 * 1024 * 1024;
 
 impl Inside<'_> {
     /// The agent's part: round after round, or all of it in one; what ended it, and how rounds
@@ -58,16 +60,24 @@ impl Inside<'_> {
             course.finish(over.ended_by()).await?;
             return Ok((over.ended_by(), Vec::new()));
         };
-        // No attempt at such a task goes on where another was cut off: there is no past.
-        let mut course = acting.begin(first, self.stretch(plan, 1), None);
+        let mut course = acting.begin(first, self.stretch(plan, 1), past);
         let mut played = Vec::new();
         for number in 1_u32.. {
             let before = recorder.answers();
             let over = acting.run(agent, &mut course, recorder).await?;
             let steps = recorder.answers().saturating_sub(before);
-            played.push(self.played(plan, number, over, &mut course, steps, recorder).await?);
             let is_last = usize::try_from(number).is_ok_and(|number| number >= plan.rounds.len());
-            if is_last || matches!(over, Over::Whole(_)) {
+            let ends = is_last || matches!(over, Over::Whole(_));
+            // What is read where the record ends is read in life.
+            if ends {
+                course.finish(over.ended_by()).await?;
+            } else {
+                course.live().await?;
+            }
+            let round = self.played(plan, number, over, &mut course, steps, recorder).await?;
+            course.has_read(number, round.recorded)?;
+            played.push(round);
+            if ends {
                 return Ok((over.ended_by(), played));
             }
             self.open(acting, plan, number + 1, over, &mut course, recorder).await?;
@@ -87,6 +97,7 @@ impl Inside<'_> {
             goal: (number > 1).then_some(goal),
             steps: budget.steps,
             time: budget.seconds.map(|seconds| Millis::from_secs(u64::from(seconds))),
+            dollars: budget.dollars,
             ..Stretch::default()
         }
     }
@@ -107,8 +118,13 @@ impl Inside<'_> {
         if last != Over::Here(EndedBy::Agent) {
             stretch.goal = stretch.goal.map(|goal| format!("{CUT_OFF}\n\n{goal}"));
         }
-        let said = Said { told: stretch.goal.clone(), round: Some(number), ..Said::default() };
-        let frame = recorder.observe(acting.display, OPENING_REST, said).await?;
+        let frame = if let Some((frame, told)) = course.reopened(number, OPENING_REST, recorder).await? {
+            stretch.goal = told;
+            frame
+        } else {
+            let said = Said { told: stretch.goal.clone(), round: Some(number), ..Said::default() };
+            recorder.observe(acting.display, OPENING_REST, said).await?
+        };
         course.leave_out(moment::now().saturating_sub(start));
         course.go_on(stretch, frame);
         Ok(())
@@ -132,9 +148,12 @@ impl Inside<'_> {
             last_screen: recorder.seen(),
             ..Played::default()
         };
-        if !course.stretch().answered && matches!(over, Over::Here(_)) {
-            let why = "the agent gave no answer that could be used".to_owned();
-            played.broke = Some((RoundError::Generation, why));
+        if !course.stretch().answered {
+            played.broke = Some(match over {
+                // Nothing was asked of it any more, or what was asked had no time to come.
+                Over::Whole(_) if steps == 0 => (RoundError::Round, UNANSWERED.to_owned()),
+                Over::Whole(_) | Over::Here(_) => (RoundError::Generation, UNUSABLE.to_owned()),
+            });
         }
         if let Some(hook) = of(plan, number).and_then(|round| round.read.as_deref()) {
             match self.reading(number, hook, recorder).await? {
@@ -196,7 +215,7 @@ impl Inside<'_> {
         }
         match rounds::read(&result.output) {
             Ok(reading) => {
-                recorder.log(&format!("{name}ing.json"), result.output.as_bytes())?;
+                recorder.log(&reading_log(number), result.output.as_bytes())?;
                 Ok(Ok((reading, Digest::of(result.output.as_bytes()))))
             }
             Err(error) => because(error.to_string()),
@@ -215,15 +234,10 @@ impl Inside<'_> {
         let task = &self.plans.task;
         let plan = task.rounds.as_ref();
         let kind = plan.and_then(|plan| of(plan, number)).map(|round| round.kind.name()).unwrap_or_default();
-        let root = self.plans.task_files.path().to_owned();
-        let named: Vec<PathBuf> =
-            plan.iter().flat_map(|plan| plan.hook_files()).map(PathBuf::from).chain([ROUNDS_FOLDER.into()]).collect();
-        let files = tokio::task::spawn_blocking(move || {
-            let root = root.canonicalize().map_err(|error| error.to_string())?;
-            hook_files(&root, &named)
-        })
-        .await;
-        let files = files.map_err(|error| setup(hook, &error.to_string()))?.map_err(|why| setup(hook, &why))?;
+        let (root, rounds) = (self.plans.task_files.path().to_owned(), plan.cloned().unwrap_or_default());
+        let files = tokio::task::spawn_blocking(move || round_files(&root, &rounds)).await;
+        let files = files.map_err(|error| setup(hook, &error.to_string()))?;
+        let files = files.map_err(|error| setup(hook, &crate::chain(&error)))?;
         self.as_root(&format!("rm -rf {HOOKS} && mkdir -p -m 700 {HOOKS}")).await?;
         for file in &files {
             let from = self.plans.task_files.path().join(file);
@@ -298,65 +312,4 @@ fn of(plan: &RoundsPlan, number: u32) -> Option<&RoundPlan> {
 
 fn setup(hook: &str, why: &str) -> Fault {
     fault(FaultClass::SetupHook, format!("the hook `{hook}` cannot be brought into the sandbox: {why}"))
-}
-
-/// The files below a task's folder that these paths name, or that are in the folders that they
-/// name. A link to a file of the task's is that file; one that leads elsewhere is left out.
-fn hook_files(root: &Path, named: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    let mut size = 0;
-    let mut left: Vec<PathBuf> = named.to_vec();
-    while let Some(path) = left.pop() {
-        let whole = root.join(&path);
-        let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-        let metadata = match whole.symlink_metadata() {
-            Ok(metadata) => metadata,
-            // Hooks may be elsewhere than in the folder that is theirs.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(failed(error)),
-        };
-        let leads_to = whole.canonicalize().ok().filter(|target| target.starts_with(root) && target.is_file());
-        if metadata.is_dir() {
-            for entry in whole.read_dir().map_err(failed)? {
-                left.push(path.join(entry.map_err(failed)?.file_name()));
-            }
-        } else if let Some(target) = leads_to
-            && !files.contains(&path)
-        {
-            size += target.metadata().map_err(failed)?.len();
-            files.push(path);
-        }
-    }
-    if size > MOST_HOOKS {
-        return Err(format!("the hooks of rounds have {size} bytes, and {MOST_HOOKS} are the most"));
-    }
-    files.sort();
-    Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hooks_are_what_is_named_and_what_is_in_their_folder_once() {
-        let outer = tempfile::tempdir().unwrap();
-        let root = outer.path().canonicalize().unwrap().join("task");
-        let file = |path: &str| {
-            let path = root.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, "x").unwrap();
-        };
-        for path in ["rounds/read.sh", "rounds/lib/db.py", "hooks/reopen.sh", "setup.sh"] {
-            file(path);
-        }
-        std::fs::write(outer.path().join("outside"), "x").unwrap();
-        for (name, target) in [("link", "../setup.sh"), ("out", "../../outside"), ("folder", "lib")] {
-            std::os::unix::fs::symlink(target, root.join("rounds").join(name)).unwrap();
-        }
-        let named = ["rounds/read.sh", "hooks/reopen.sh", "rounds", "none.sh"].map(PathBuf::from);
-        let files = hook_files(&root, &named).unwrap();
-        let expected = ["hooks/reopen.sh", "rounds/lib/db.py", "rounds/link", "rounds/read.sh"];
-        assert_eq!(files, expected.map(PathBuf::from));
-    }
 }

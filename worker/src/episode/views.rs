@@ -1,19 +1,15 @@
 //! What a sandbox sees of the benchmark: its mounts, and of its task a view without what the
 //! agent must not know.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use longhaul_core::judge::named_checklist;
+use longhaul_core::hidden::{HIDDEN, named, plain};
 use longhaul_core::outcome::Fault;
 use longhaul_core::plan::{EnvPlan, Scoring, TaskPlan};
-use longhaul_core::rounds::ROUNDS_FOLDER;
 
 use super::{blob_fault, disk_fault};
 use crate::blobs::{BlobClient, BlobError, HeldTree, link_view};
 use crate::sandbox::View;
-
-/// Files of a task that would tell the agent how it is scored, beside the verifier's own.
-const HIDDEN: [&str; 5] = ["verifier.py", "vlm_checklist.json", "validated_pi.json", "task.json", "__pycache__"];
 
 /// What of a task's folder its sandbox does not see.
 fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
@@ -23,18 +19,21 @@ fn hidden(task: &TaskPlan) -> Vec<PathBuf> {
         Scoring::Both { file, checklist, .. } => (Some(file.as_str()), Some(checklist.as_str())),
         Scoring::Rounds | Scoring::None { .. } => (None, None),
     };
-    // Its program and its checklist are none of the agent's business also where something else decides.
-    let named = ["program", "target"].iter().filter_map(|key| task.spec.pointer("/success/spec")?.get(*key)?.as_str());
-    let named = named.map(|program| program.split("::").next().unwrap_or_default());
-    // As the specs write paths: `./check.py` is `check.py`, and so is ` check.py `.
-    let plain = |file: &str| -> PathBuf {
-        Path::new(file.trim()).components().filter(|part| matches!(part, Component::Normal(_))).collect()
-    };
-    // Hooks of rounds say what is looked at. Where a task has none, a folder of that name is its own.
-    let rounds = task.rounds.iter().flat_map(|rounds| rounds.hook_files().into_iter().chain([ROUNDS_FOLDER]));
-    let hidden = HIDDEN.into_iter().chain(program).chain(checklist).chain(named).chain(named_checklist(&task.spec));
-    let hidden = hidden.chain(rounds).map(plain);
-    hidden.filter(|path| !path.as_os_str().is_empty()).collect()
+    // Its program and its checklist are none of the agent's business also where something else decides,
+    // and hooks of rounds say what is looked at.
+    let named = named(&task.spec, task.rounds.as_ref());
+    let hidden = HIDDEN.into_iter().chain(program).chain(checklist).map(plain).chain(named);
+    hidden.filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+/// These below a folder, and what those of them lead to that are links.
+fn with_targets(root: &Path, mut hidden: Vec<PathBuf>) -> Vec<PathBuf> {
+    let Ok(root) = root.canonicalize() else { return hidden };
+    let target = |path: &PathBuf| Some(root.join(path).canonicalize().ok()?.strip_prefix(&root).ok()?.to_owned());
+    // What leads to the folder itself hides nothing of it.
+    let targets: Vec<PathBuf> = hidden.iter().filter_map(target).filter(|path| !path.as_os_str().is_empty()).collect();
+    hidden.extend(targets);
+    hidden
 }
 
 /// Views with what they stand on, held.
@@ -74,7 +73,8 @@ pub(crate) async fn tasks(
     let folder = scratch.join("tasks");
     std::fs::create_dir_all(&folder).map_err(|error| disk_fault(&folder, &error))?;
     if let Some((task, files)) = task {
-        in_background(files.path().to_owned(), folder.join(&task.name.task), false, hidden(task)).await?;
+        let hidden = with_targets(files.path(), hidden(task));
+        in_background(files.path().to_owned(), folder.join(&task.name.task), false, hidden).await?;
     }
     Ok(Some(View { source: folder, target: target.clone(), writable: false }))
 }
@@ -103,6 +103,24 @@ mod tests {
         for name in ["rounds", "hooks/read.sh", "task.json"] {
             assert!(hidden.contains(&PathBuf::from(name)), "{name} is seen: {hidden:?}");
         }
+    }
+
+    #[test]
+    fn a_link_hides_what_it_leads_to() {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["rounds", "lib"] {
+            std::fs::create_dir(root.path().join(folder)).unwrap();
+        }
+        std::fs::write(root.path().join("lib/board.sh"), "x").unwrap();
+        std::os::unix::fs::symlink("../lib/board.sh", root.path().join("rounds/read.sh")).unwrap();
+        std::os::unix::fs::symlink("..", root.path().join("rounds/all")).unwrap();
+        let named = ["rounds/read.sh", "rounds/all", "rounds", "none.sh"].map(PathBuf::from);
+        let found = with_targets(root.path(), named.to_vec());
+        assert!(
+            found.contains(&PathBuf::from("lib/board.sh")) && named.iter().all(|path| found.contains(path)),
+            "{found:?}"
+        );
+        assert!(!found.contains(&PathBuf::new()), "{found:?}");
     }
 
     #[test]

@@ -209,7 +209,9 @@ fn agent_step(played: &Played, step: &StepRecord, answer: &Answer, called: &Call
         })
         .collect();
     results.push(json!({ "content": [image(step)] }));
-    let of = called.sums(|call| call.step == step.number && call.purpose == Purpose::Agent);
+    // What was cut off before its answer came had no part in the step, though it was paid for.
+    let answered = |call: &CallRecord| call.response.is_some() && call.error.is_none();
+    let of = called.sums(|call| call.step == step.number && call.purpose == Purpose::Agent && answered(call));
     let counted = match played.plan.as_ref().map(|plan| &plan.agent) {
         Some(AgentPlan::Scripted { .. } | AgentPlan::Idle) => Some(0),
         _ => Some(of.calls).filter(|calls| *calls > 0),

@@ -104,6 +104,12 @@ pub(super) fn log_file(name: &str) -> String {
     if image { component(name) } else { format!("{}.log", component(name)) }
 }
 
+/// Whether a log is what a snapshot saved: it is no text, large, and holds whatever a task keeps from its
+/// agents.
+pub(super) fn is_top(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|kind| kind == "sqsh")
+}
+
 /// Writes a file.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), ExportError> {
     fs::write(path, bytes).map_err(failed(path))
@@ -128,19 +134,21 @@ impl Pictures {
         Self { folder, written: HashSet::new() }
     }
 
-    /// Writes a picture as `DIGEST.png`, if it is not there yet.
+    /// Writes a picture as `DIGEST.png`, if it is not there yet, and was not dropped.
     pub(super) fn add(
         &mut self,
         digest: &Digest,
-        read: impl FnOnce() -> Result<Vec<u8>, ExportError>,
+        read: impl FnOnce() -> Result<Option<Vec<u8>>, ExportError>,
     ) -> Result<(), ExportError> {
-        if !self.written.contains(digest) {
-            if self.written.is_empty() {
-                make_folder(&self.folder)?;
-            }
-            write(&self.folder.join(format!("{digest}.png")), &read()?)?;
-            self.written.insert(*digest);
+        if self.written.contains(digest) {
+            return Ok(());
         }
+        let Some(bytes) = read()? else { return Ok(()) };
+        if self.written.is_empty() {
+            make_folder(&self.folder)?;
+        }
+        write(&self.folder.join(format!("{digest}.png")), &bytes)?;
+        self.written.insert(*digest);
         Ok(())
     }
 
@@ -207,6 +215,7 @@ mod tests {
     #[test]
     fn a_log_does_not_take_the_name_of_a_frame() {
         assert_eq!(log_file("pre_task"), "pre_task.log");
+        assert!(is_top(&longhaul_core::snapshot::top_log(7)) && !is_top("pre_task") && !is_top("final.png"));
         assert_eq!(log_file("post_verification.png"), "post_verification.png");
         assert_eq!(log_file("final.png"), "final.png.log");
         assert_eq!(log_file("frame_00000.png"), "frame_00000.png.log");

@@ -25,7 +25,9 @@ use longhaul_core::time::Timestamp;
 use longhaul_store::AttemptRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Staging, agent_folder, failed, log_file, make_folder, write as write_file, write_json};
+use super::files::{
+    Lines, Staging, agent_folder, failed, is_top, log_file, make_folder, write as write_file, write_json,
+};
 use super::source::{Source, chosen};
 use super::{Attempts, ExportError, Exported};
 use crate::view::{EpisodeView, Trajectories};
@@ -109,8 +111,9 @@ fn write_episode<T: Trajectories>(
                 "frame": frame,
             }))?;
         }
-        write_file(&folder.join(&frame), &source.screen(attempt, step)?)?;
         exported.steps += 1;
+        let Some(screen) = source.screen(attempt, step)? else { continue };
+        write_file(&folder.join(&frame), &screen)?;
         exported.screenshots += 1;
         last_frame = Some(folder.join(frame));
     }
@@ -121,8 +124,10 @@ fn write_episode<T: Trajectories>(
         // The same bytes; where two names of one file cannot be, a copy.
         fs::hard_link(&frame, &path).or_else(|_| fs::copy(&frame, &path).map(|_| ())).map_err(failed(&path))?;
     }
-    for (name, digest) in episode.logs.get(&attempt).into_iter().flatten() {
-        let bytes = source.blob(digest, || format!("log {} of attempt {attempt}", name.escape_debug()))?;
+    let logs = episode.logs.get(&attempt).into_iter().flatten();
+    for (name, digest) in logs.filter(|(name, _)| !is_top(name)) {
+        let what = || format!("log {} of attempt {attempt}", name.escape_debug());
+        let Some(bytes) = source.kept(digest, what)? else { continue };
         write_file(&folder.join(log_file(name)), &bytes)?;
     }
     let summary = json!({

@@ -7,7 +7,7 @@ use longhaul_core::ids::AttemptId;
 use longhaul_core::step::StepRecord;
 use serde_json::{Value, json};
 
-use super::files::{Lines, Pictures, Staging, log_file, make_folder, write as write_file};
+use super::files::{Lines, Pictures, Staging, is_top, log_file, make_folder, write as write_file};
 use super::source::{Source, encode_error};
 use super::{Attempts, ExportError, Exported};
 use crate::view::{EpisodeView, RunView, Trajectories};
@@ -133,11 +133,13 @@ fn write_logs<T: Trajectories>(
     folder: &Path,
 ) -> Result<Value, ExportError> {
     let mut files = serde_json::Map::new();
-    for (name, digest) in episode.logs.get(&attempt).into_iter().flatten() {
+    let logs = episode.logs.get(&attempt).into_iter().flatten();
+    for (name, digest) in logs.filter(|(name, _)| !is_top(name)) {
         let place = format!("logs/{}", attempt.to_string().replace('/', "-"));
+        let what = || format!("log {} of attempt {attempt}", name.escape_debug());
+        let Some(bytes) = source.kept(digest, what)? else { continue };
         make_folder(&folder.join(&place))?;
         let file = format!("{place}/{}", log_file(name));
-        let bytes = source.blob(digest, || format!("log {} of attempt {attempt}", name.escape_debug()))?;
         write_file(&folder.join(&file), &bytes)?;
         files.insert(name.clone(), Value::String(file));
     }

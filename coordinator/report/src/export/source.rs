@@ -84,11 +84,6 @@ impl<'a, T: Trajectories> Source<'a, T> {
         self.from().calls(attempt).map_err(|error| self.unreadable(error))
     }
 
-    pub(super) fn blob(&self, digest: &Digest, what: impl FnOnce() -> String) -> Result<Vec<u8>, ExportError> {
-        let bytes = self.from().blob(digest).map_err(|error| self.unreadable(error))?;
-        bytes.ok_or_else(|| ExportError::MissingBlob { what: what(), digest: *digest })
-    }
-
     /// Steps of an episode, each once, with the attempt that took it: of its trajectory, or of every
     /// attempt.
     pub(super) fn taken(
@@ -121,9 +116,19 @@ impl<'a, T: Trajectories> Source<'a, T> {
         Ok(calls)
     }
 
-    /// The screen after a step.
-    pub(super) fn screen(&self, attempt: AttemptId, step: &StepRecord) -> Result<Vec<u8>, ExportError> {
-        self.blob(&step.screen.png, || format!("step {} of attempt {attempt}", step.number))
+    /// The screen after a step; nothing if the pictures of the run were dropped, and it with them.
+    pub(super) fn screen(&self, attempt: AttemptId, step: &StepRecord) -> Result<Option<Vec<u8>>, ExportError> {
+        self.kept(&step.screen.png, || format!("step {} of attempt {attempt}", step.number))
+    }
+
+    /// A blob that may have been dropped with the pictures of the run.
+    pub(super) fn kept(&self, digest: &Digest, what: impl FnOnce() -> String) -> Result<Option<Vec<u8>>, ExportError> {
+        match self.from().blob(digest).map_err(|error| self.unreadable(error))? {
+            None if self.view.pictures_dropped_at.is_none() => {
+                Err(ExportError::MissingBlob { what: what(), digest: *digest })
+            }
+            bytes => Ok(bytes),
+        }
     }
 
     /// What was played in an episode's trajectory; none before there is one.

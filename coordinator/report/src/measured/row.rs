@@ -68,7 +68,7 @@ pub(crate) fn measure<T: Trajectories>(
         dollars: spent.dollars,
         unconfirmed: spent.unconfirmed,
         judge_dollars: spent.judge,
-        time: notes.filter(|_| imported.is_none()).map(|notes| notes.acting_time),
+        time: notes.filter(|notes| imported.is_none() && notes.is_noted()).map(|notes| notes.acting_time),
         node_time: node_time(episode, &frozen),
         stalls: (!steps.is_empty() && imported.is_none()).then(|| stalls(&steps)),
         resumed: episode.attempt.is_some_and(|attempt| episode.resumed(attempt)),
@@ -354,6 +354,7 @@ mod tests {
             urls: Vec::new(),
             secret: None,
             limits: RateLimits::default(),
+            model_limits: Vec::new(),
             call_limit: Millis(1),
             retries: 0,
             relay: false,
@@ -464,6 +465,7 @@ mod tests {
             audit: None,
             stall: StallPolicy::default(),
             judge: None,
+            snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
         };
         let mut plan = gateway(true);
         // A call of at most an hour, for two dollars.

@@ -1,7 +1,8 @@
 //! What is said of findings, as tables and facts: the same numbers in every form.
 
 use longhaul_core::measure::{
-    At, Comparison, Conclusion, CurvePoint, Endings, EqualBudget, FailureClass, Group, Treatment, Workflow,
+    At, By, Comparison, Conclusion, CurvePoint, Endings, EqualBudget, FailureClass, Group, GroupCoverage, Treatment,
+    Workflow,
 };
 use longhaul_core::money::Money;
 use longhaul_core::stats::{Agreement, Interval};
@@ -12,7 +13,7 @@ use super::words::{
     NOTHING, chance, count, dollars, ends, hours, many, odds, of, or_nothing, over, percent, plain_ends, point_ends,
     points, seconds, some,
 };
-use crate::findings::{Findings, SideFound};
+use crate::findings::{Findings, SideFound, Together};
 use crate::side::Difference;
 
 /// How many names of tasks a line has.
@@ -456,7 +457,24 @@ pub(super) fn coverage(found: &Findings) -> Facts {
     let nobody = &coverage.nobody;
     let names = if nobody.is_empty() { String::new() } else { format!(": {}", named(nobody, NAMED)) };
     facts.push(("nobody", format!("{}{names}", nobody.len())));
+    // Envs are many, and stand in the heat map.
+    for Together { by, groups } in &found.together {
+        let name = match by {
+            By::Agent | By::Env => continue,
+            By::Split => "by split",
+            By::Difficulty => "by difficulty",
+            By::Family => "by family",
+        };
+        let groups: Vec<String> = groups.iter().map(group_coverage).collect();
+        facts.push((name, groups.join("; ")));
+    }
     facts
+}
+
+fn group_coverage(group: &GroupCoverage) -> String {
+    let GroupCoverage { name, tasks, best, best_pair, union, .. } = group;
+    let pair = best_pair.as_ref().map_or_else(String::new, |pair| format!(", two {}", pair.solved));
+    format!("{}: any {union} of {tasks}, one {best}{pair}", name.as_deref().unwrap_or("(none)"))
 }
 
 /// Rates by group and side: a row for each group, a column for each side.

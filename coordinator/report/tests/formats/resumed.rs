@@ -33,12 +33,27 @@ fn add(store: &Store) {
     put_step(store, first, Epoch(901), 0, &json!({"round": 1}));
     put_step(store, first, Epoch(901), 1, &answer("opened", 1));
     put_step(store, first, Epoch(901), 2, &json!({"round": 2, "told": "Then close it."}));
+    let body = run::blob(store, b"{}".to_vec());
+    let call = |attempt, epoch, number: u32, more: &Value| {
+        let mut call = json!({
+            "number": number, "step": 3, "at": 1_700_000_002_000_u64, "took": 900, "endpoint": "vendor", "model": "big-1",
+            "status": 200, "reserved": 7, "settled": 7, "certainty": "reported", "request": body,
+            "response": body, "usage": {"input": 10, "output": 5},
+        });
+        call.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        store.put_call(attempt, Epoch(epoch), number, call.to_string().into_bytes()).wait().unwrap();
+    };
+    // In flight when it was cut off: paid for, and made again.
+    let cut_off =
+        json!({"status": null, "response": null, "usage": null, "certainty": "unconfirmed", "error": "no answer"});
+    call(first, 901, 0, &cut_off);
     store.append(vec![], vec![Change::LeaseOver { episode: id }]).wait().unwrap();
     let second = change(2, 902, true);
     let kept = store.reader().line(second).unwrap().unwrap().kept;
     assert_eq!(kept.steps, 3);
     let resumed = from(json!({"way": "replay", "kept": kept, "at": 1, "took": 1}));
     store.put_resumed(second, Epoch(902), resumed).wait().unwrap();
+    call(second, 902, 0, &json!({}));
     put_step(store, second, Epoch(902), 3, &answer("closed", 2));
     let verdict =
         json!({"verdict": {"passed": true, "score": 100.0, "feedback": "", "details": {}, "ended_by": "agent"}});
@@ -81,6 +96,8 @@ fn steps_that_a_later_attempt_keeps_are_there_once_and_goals_where_they_were_tol
     assert!(steps[0]["message"][0]["text"].as_str().unwrap().ends_with("\n\nOpen it."));
     assert_eq!(steps[2]["message"][0]["text"], "Then close it.");
     assert_eq!(steps[2]["message"][1]["type"], "image");
+    assert_eq!((&steps[3]["llm_call_count"], &steps[3]["metrics"]["prompt_tokens"]), (&json!(1), &json!(10)));
+    assert_eq!(trajectory["final_metrics"]["extra"]["cost_nanos"], 14);
 
     let out = folder.path().join("chat");
     let options = ChatOptions {

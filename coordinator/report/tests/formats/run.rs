@@ -34,7 +34,7 @@ pub(crate) fn from<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn blob(store: &Store, bytes: Vec<u8>) -> Digest {
+pub(crate) fn blob(store: &Store, bytes: Vec<u8>) -> Digest {
     let blob = Blob::new(bytes);
     let digest = *blob.digest();
     store.put_blobs(vec![blob]).wait().unwrap();

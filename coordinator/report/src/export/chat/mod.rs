@@ -81,6 +81,10 @@ pub(super) fn write<T: Trajectories>(
                 exported.leave_out(reason);
                 return Ok(());
             }
+            if source.view().pictures_dropped_at.is_some() {
+                exported.leave_out("the pictures of its run were dropped");
+                return Ok(());
+            }
             let Some(played) = source.played(episode)? else { return Ok(()) };
             let talk = match talk_of(&played, options) {
                 Ok(talk) => talk,

@@ -144,6 +144,9 @@ pub(super) fn episodes() -> Vec<Field<EpisodeRow>> {
         known("resumed", Kind::Truth, "whether it went on after an interruption", |row| {
             row.measured.row.resumed.into()
         }),
+        known("ways", Kind::Text, "how it went on each time, replay or restore: JSON, a list", |row| {
+            json(&row.episode.attempt.map(|attempt| row.episode.ways(attempt)).unwrap_or_default())
+        }),
         known(
             "rounds",
             Kind::Text,
@@ -230,7 +233,7 @@ fn finish(row: &AttemptRow) -> Option<&AttemptFinish> {
 }
 
 fn notes(row: &AttemptRow) -> Option<&AttemptNotes> {
-    finish(row).map(|finish| &finish.notes)
+    finish(row).map(|finish| &finish.notes).filter(|notes| notes.is_noted())
 }
 
 /// How an attempt ended, in one word, and in more.
@@ -300,7 +303,7 @@ pub(super) fn attempts() -> Vec<Field<AttemptRow>> {
             notes(row).map(|notes| notes.peak_memory_mib).into()
         }),
         maybe("warnings", Kind::Text, "what a person should know of it: JSON, a list of texts", |row| {
-            notes(row).map_or(Cell::Null, |notes| json(&notes.warnings))
+            finish(row).map_or(Cell::Null, |finish| json(&finish.notes.warnings))
         }),
     ]
 }
