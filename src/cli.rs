@@ -65,7 +65,7 @@ pub enum Command {
     Layers(LayersArgs),
     /// Make the image that envs stand on, and say where it is.
     Base(crate::commands::base::BaseArgs),
-    /// Check a store, copy it, or merge others into it.
+    /// Check a store, copy and restore it, drop old pictures from it, or merge others into it.
     Store(StoreArgs),
     /// Print what models cost, as runs are priced.
     Prices(PricesArgs),
@@ -387,12 +387,14 @@ Examples:
   longhaul store verify results
   longhaul store verify results --format json
   longhaul store backup results /backup/results-monday
+  longhaul store restore /backup/results-monday results
+  longhaul store prune results --older-than 90d
   longhaul store merge cluster-a cluster-b results
 
-All need the store for themselves: while a coordinator has it open they refuse, and say which
-process that is. Stop it first (TERM; `longhaul serve` and `run` end in order): workers go on
-meanwhile, and deliver what they recorded when it is back. A check reads everything and changes
-nothing; what it finds ends it with code 5. A copy is a store of its own: `--store COPY` works on it.")]
+`verify`, `prune` and `merge` need the store for themselves: while a coordinator has it open they
+refuse, and say which process that is. Stop it first (TERM; `longhaul serve` and `run` end in order):
+workers go on meanwhile, and deliver what they recorded when it is back. A check reads everything and
+changes nothing; what it finds ends it with code 5.")]
 pub struct StoreArgs {
     /// What to do with a store.
     #[command(subcommand)]
@@ -411,7 +413,13 @@ pub enum StoreCommand {
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Copy a store into a new folder; files that never change are linked within one filesystem.
+    /// Copy a store into a new folder, also while it is in use; files that never change are linked
+    /// within one filesystem.
+    #[command(after_help = "\
+Examples:
+  longhaul store backup results /backup/results-monday
+
+Where a coordinator has the store open, it makes the copy itself, and goes on meanwhile.")]
     Backup {
         /// The folder of the store.
         #[arg(value_name = "FOLDER")]
@@ -419,6 +427,80 @@ pub enum StoreCommand {
         /// The folder of the copy, which is not there yet.
         #[arg(value_name = "DEST")]
         copy: PathBuf,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Put a backup in the place of a store that was lost.
+    #[command(after_help = "\
+Examples:
+  longhaul store restore /backup/results-monday results
+  longhaul serve --store results            workers that live come back and deliver what they have
+  longhaul store accept results             says what the backup knew, and what was heard since
+  longhaul store accept results --yes
+  longhaul resume latest --store results
+
+Restore it to where the lost store was, so that its workers find it. It begins no episode and spends
+nothing until what it does not know was accepted (docs/store.md). The backup stays as it is.")]
+    Restore {
+        /// The folder of the backup.
+        #[arg(value_name = "BACKUP")]
+        backup: PathBuf,
+        /// The folder of the store, which is not there yet.
+        #[arg(value_name = "FOLDER")]
+        store: PathBuf,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Say what a restored store knows and what it heard since; with --yes, open it.
+    #[command(after_help = "\
+Examples:
+  longhaul store accept results
+  longhaul store accept results --yes
+  longhaul store accept results --yes --without-spools     workers of the backup will not come back
+
+What was spent by attempts that both began and ended between the backup and the loss is known to
+nobody here: compare with the vendors' bills.")]
+    Accept {
+        /// The folder of the store, in place of the setting `paths.store`.
+        #[arg(value_name = "FOLDER")]
+        store: Option<PathBuf>,
+        /// Accepts it: from now on episodes are begun and money is granted.
+        #[arg(long)]
+        yes: bool,
+        /// Also where workers that held something in the backup were not heard.
+        #[arg(long, requires = "yes")]
+        without_spools: bool,
+        /// The form of the answer.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Drop the pictures of runs that are over, and keep what they came to.
+    #[command(after_help = "\
+Examples:
+  longhaul store prune results --older-than 90d --dry-run
+  longhaul store prune results --older-than 90d
+  longhaul store prune results --run 6h2txy09fzenp
+
+Dropped are screenshots, the large parts of model calls (what models were shown, most of all),
+logs that are pictures, and what snapshots saved, unless another run has the same. Scores,
+verdicts, steps, texts, costs and what a verdict rests on stay. `show` and `export` say that
+pictures were dropped; such a run can be neither replayed nor judged again by its pictures.
+Nobody may have the store open.")]
+    Prune {
+        /// The folder of the store.
+        #[arg(value_name = "FOLDER")]
+        store: PathBuf,
+        /// This run, by its whole id. May be repeated.
+        #[arg(long = "run", value_name = "RUN", required_unless_present = "older_than")]
+        runs: Vec<longhaul_core::ids::RunId>,
+        /// Every run that was over so long ago.
+        #[arg(long, value_name = "AGE", value_parser = crate::units::duration)]
+        older_than: Option<longhaul_core::time::Millis>,
+        /// Says what would be dropped, and drops nothing.
+        #[arg(long)]
+        dry_run: bool,
         /// The form of the answer.
         #[arg(long, value_enum, default_value_t)]
         format: Format,

@@ -6,7 +6,7 @@ use longhaul_coordinator::{ACCESS_FILE, ACCESS_FOLDER, LOCAL_ACCESS_FILE, view};
 use longhaul_core::digest::Digest;
 use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
 use longhaul_node::error::NodeError;
-use longhaul_proto::access::{Access, AccessError, Connection, MAX_MESSAGE_BYTES};
+use longhaul_proto::access::{Access, AccessError, Connection, MAX_ANSWER_BYTES, MAX_MESSAGE_BYTES};
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::blob_service_client::BlobServiceClient;
@@ -58,7 +58,7 @@ impl Client {
         let connection = access.connect().await.map_err(NodeError::Access)?;
         Ok(Self {
             address: access.address.to_string(),
-            control: ControlServiceClient::new(connection.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES),
+            control: ControlServiceClient::new(connection.clone()).max_decoding_message_size(MAX_ANSWER_BYTES),
             blobs: BlobServiceClient::new(connection).max_decoding_message_size(MAX_MESSAGE_BYTES),
         })
     }
@@ -142,6 +142,21 @@ impl Source {
         match self {
             Self::Live(client) => format!("the coordinator at {}", client.address),
             Self::Stored(reader) => format!("the store {}", reader.path().display()),
+        }
+    }
+
+    /// The folder of the store, where it is.
+    ///
+    /// # Errors
+    ///
+    /// The coordinator does not say.
+    pub async fn store_path(&self) -> Result<String, CliError> {
+        match self {
+            Self::Live(client) => {
+                let status = client.control.clone().status(v1::StatusRequest {}).await;
+                Ok(status.map_err(client.refused("say its status"))?.into_inner().store_path)
+            }
+            Self::Stored(reader) => Ok(reader.path().display().to_string()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use longhaul_coordinator::view::ViewError;
 use longhaul_coordinator::{AccessFolderError, ActorError, StartError};
 use longhaul_node::error::{ASK_THE_DOCTOR, Explained, NodeError};
-use longhaul_store::{MergeError, OpenError, ReadError};
+use longhaul_store::{MergeError, OpenError, PruningError, ReadError};
 
 use crate::commands::import::ImportError;
 use crate::exit::Exit;
@@ -215,6 +215,25 @@ pub enum CliError {
     /// A signal.
     #[error("interrupted")]
     Interrupted,
+    /// The pictures of runs were not dropped.
+    #[error("not all that was to be dropped was")]
+    Prune(#[source] Box<PruningError>),
+    /// A restored store is closed.
+    #[error("the store {store} was restored from a backup, and that is not accepted yet")]
+    RestoreNotAccepted {
+        /// The store.
+        store: String,
+    },
+    /// A run file was run before, and what it freezes has changed since.
+    #[error("run {run} was made of {file}, and what that freezes has changed since:\n  {}", differences.join("\n  "))]
+    Changed {
+        /// The file; hostile until escaped.
+        file: String,
+        /// The run.
+        run: String,
+        /// What has changed, a line each, escaped.
+        differences: Vec<String>,
+    },
 }
 
 impl Explained for CliError {
@@ -230,18 +249,24 @@ impl Explained for CliError {
             | Self::NoSuchPart { .. }
             | Self::Plan(_)
             | Self::LayersFrom { .. }
+            | Self::Changed { .. }
             | Self::File { .. } => Exit::Input,
             Self::Machine(_) | Self::OwnAllocation(_) | Self::NotServed { .. } => Exit::Machine,
             Self::Lint(error) => error.exit(),
             Self::Export(error) => crate::commands::export::exit(error),
             Self::Measure(error) => crate::sides::exit(error),
             Self::Merge(error) if is_refused(error) => Exit::Input,
+            Self::Prune(error) if matches!(**error, PruningError::NoRun { .. } | PruningError::NotOver { .. }) => {
+                Exit::Input
+            }
             Self::Import(ImportError::Cut { .. }) => Exit::Store,
             Self::Import(_) => Exit::Input,
             Self::Store(_)
             | Self::StoreInUse(_)
             | Self::Served { .. }
             | Self::StoreUnsound { .. }
+            | Self::RestoreNotAccepted { .. }
+            | Self::Prune(_)
             | Self::Merge(_)
             | Self::View(_)
             | Self::Record { .. }
@@ -331,6 +356,16 @@ impl Explained for CliError {
             }
             Self::NoSuchPart { have, .. } if !have.is_empty() => Some(format!("it has {}", have.join(", "))),
             Self::NotJudged { .. } => Some("each says why; the same command again tries them once more".to_owned()),
+            Self::Prune(error) if matches!(**error, PruningError::NotOver { .. }) => {
+                Some("wait for its end or cancel it".to_owned())
+            }
+            Self::Prune(_) => Some("the same command goes on where this one ended".to_owned()),
+            Self::RestoreNotAccepted { store } => Some(format!(
+                "serve it until its workers were heard, then say so: longhaul store accept {store} --yes"
+            )),
+            Self::Changed { run, .. } => Some(format!(
+                "--new starts a new run of the file as it is now; `longhaul resume {run}` goes on with the run as it was"
+            )),
             Self::Machine(_) => Some(ASK_THE_DOCTOR.to_owned()),
             Self::LayersFrom { .. } => Some(
                 "bring them with `longhaul layers export --run` there and `longhaul layers import` here; without \

@@ -73,7 +73,7 @@ async fn act(command: Command, settings: &Settings, file: Option<&Path>) -> Resu
         Command::Resume(args) => return Box::pin(commands::resume::resume(*args, settings, file)).await,
         Command::Layers(args) => Box::pin(commands::layers::layers(args, settings)).await,
         Command::Base(args) => commands::base::base(args, settings).await,
-        Command::Store(args) => commands::store::store(args, settings),
+        Command::Store(args) => commands::store::store(args, settings).await,
         Command::Prices(args) => commands::prices::prices(&args, settings),
         Command::Plan(args) => commands::plan::plan(&args),
         Command::Slurm(args) => commands::slurm::slurm(args, settings, file).await,

@@ -69,6 +69,7 @@ impl Trajectories for Reading {
             benchmark: summary.benchmark,
             submitted_at: Timestamp(summary.submitted_at_millis),
             settled_at: Some(Timestamp(summary.settled_at_millis)).filter(|at| at.0 > 0),
+            pictures_dropped_at: Some(Timestamp(summary.dropped_at_millis)).filter(|at| at.0 > 0),
         }))
     }
 

@@ -113,6 +113,13 @@ pub fn runs_table(runs: &[v1::RunSummary], colours: bool) -> String {
     table.render(colours)
 }
 
+/// That the pictures of a run were dropped, if they were.
+#[must_use]
+pub fn dropped(run: &v1::RunSummary) -> Option<String> {
+    let at = Some(run.dropped_at_millis).filter(|at| *at > 0)?;
+    Some(format!("the pictures of run {} were dropped {} (`longhaul store prune`)", run.run_id, time(at)))
+}
+
 /// A run for programs.
 #[must_use]
 pub fn run_json(run: &v1::RunSummary) -> Value {
@@ -133,6 +140,7 @@ pub fn run_json(run: &v1::RunSummary) -> Value {
         "not_started": run.not_started,
         "cap_dollars": run.cap_nanos.map(|cap| dollars(Money::from_nanos(cap))),
         "spent_dollars": dollars(Money::from_nanos(run.spent_nanos)),
+        "pictures_dropped_at": instant(run.dropped_at_millis),
     })
 }
 

@@ -1,6 +1,7 @@
 //! The control service: what the command line asks.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use longhaul_proto::access::Secret;
 use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::control_service_server::ControlService;
-use longhaul_store::{Reader, Store};
+use longhaul_store::{OpenError, Reader, Store};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -230,7 +231,8 @@ impl ControlService for Control {
             let (limits, episodes) = (limits.len(), plan.episodes.len());
             return Err(Status::invalid_argument(format!("{limits} limits are given for {episodes} episodes")));
         }
-        let terms = RunTerms { priority: request.priority, limits };
+        let file = Some(request.file).filter(|file| !file.is_empty());
+        let terms = RunTerms { priority: request.priority, limits, file };
         let plan = Box::new(plan);
         let asked = self.ask(|reply| Ask::Submit { run, plan, digest, gateway, terms, reply });
         let existed = asked.await?.map_err(rejected)?;
@@ -456,6 +458,37 @@ impl ControlService for Control {
         Ok(Response::new(v1::HandOverResponse { secrets }))
     }
 
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Result<Response<v1::BackupResponse>, Status> {
+        person(&request)?;
+        let path = PathBuf::from(request.into_inner().path);
+        if !path.is_absolute() {
+            return Err(Status::invalid_argument("the folder of a copy is named by its whole path"));
+        }
+        // The writer goes on meanwhile: a copy is of one point in the order of what it wrote.
+        let store = Arc::clone(&self.store);
+        let copied = tokio::task::spawn_blocking(move || store.checkpoint(&path)).await;
+        copied.map_err(|error| Status::internal(error.to_string()))?.map_err(not_copied)?;
+        Ok(Response::new(v1::BackupResponse {}))
+    }
+
+    async fn show_restore(
+        &self,
+        _request: Request<v1::ShowRestoreRequest>,
+    ) -> Result<Response<v1::ShowRestoreResponse>, Status> {
+        Ok(Response::new(self.ask(|reply| Ask::Restore { reply }).await?))
+    }
+
+    async fn accept_restore(
+        &self,
+        request: Request<v1::AcceptRestoreRequest>,
+    ) -> Result<Response<v1::ShowRestoreResponse>, Status> {
+        person(&request)?;
+        let v1::AcceptRestoreRequest { by, unheard } = request.into_inner();
+        let accepted = self.ask(|reply| Ask::AcceptRestore { by, unheard, reply }).await?;
+        let stands = accepted.map_err(|error| Status::failed_precondition(error.to_string()))?;
+        Ok(Response::new(stands))
+    }
+
     async fn list_layers(
         &self,
         request: Request<v1::ListLayersRequest>,
@@ -489,6 +522,9 @@ fn summary(store: &Store, summary: &RunSummary) -> Result<v1::RunSummary, view::
         cap_nanos: record.as_ref().and_then(view::cap_of).map(Money::nanos),
         spent_nanos: record.as_ref().map_or(Money::ZERO, view::spent_of).nanos(),
         settled_at_millis: summary.settled_at.map_or(0, |at| at.0),
+        file: record.as_ref().and_then(|run| run.file.clone()).unwrap_or_default(),
+        dropped_at_millis: store.dropped(summary.run)?.map_or(0, |dropped| dropped.at.0),
+        plan: record.as_ref().map(|run| convert::digest_bytes(&run.plan)).unwrap_or_default().into(),
         benchmark: record.map(|run| run.benchmark).unwrap_or_default(),
     })
 }
@@ -499,6 +535,16 @@ where
     T::Err: std::fmt::Display,
 {
     convert::parsed(field, text).map_err(invalid)
+}
+
+fn not_copied(error: OpenError) -> Status {
+    let text = chain(&error);
+    match error {
+        OpenError::File { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists => {
+            Status::already_exists(text)
+        }
+        _ => Status::internal(text),
+    }
 }
 
 fn unknown_run(run: RunId) -> Status {
@@ -528,6 +574,7 @@ fn rejected(rejection: Rejection) -> Status {
         | Rejection::NotRevived { .. }
         | Rejection::RunOver { .. }
         | Rejection::WorkerChanged { .. }
+        | Rejection::NotRestored
         | Rejection::StaleEpoch { .. } => Status::failed_precondition(text),
     }
 }

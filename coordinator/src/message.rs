@@ -130,6 +130,8 @@ pub(crate) enum Report {
         unfit: Option<String>,
         /// The number of the shares of endpoints that it acts by.
         shares: u64,
+        /// How much of its spool is not acknowledged.
+        undelivered: u64,
     },
     /// Where an attempt is; for people.
     Progress {
@@ -176,6 +178,11 @@ pub(crate) enum Report {
         state: PurseState,
         /// No call is made from it any more.
         closed: bool,
+    },
+    /// Something of an attempt that the store does not know.
+    Unknown {
+        /// The attempt.
+        lease: LeaseRef,
     },
     /// What it has seen of an endpoint.
     Endpoint(v1::EndpointWord),
@@ -321,6 +328,20 @@ pub(crate) enum Ask {
         /// How many are due again, and how many are open then.
         reply: oneshot::Sender<Result<(u32, u32), Rejection>>,
     },
+    /// How a store that was restored from a backup stands.
+    Restore {
+        /// The answer.
+        reply: oneshot::Sender<v1::ShowRestoreResponse>,
+    },
+    /// What the restored store does not know is accepted.
+    AcceptRestore {
+        /// By whom.
+        by: String,
+        /// Also where workers of the backup were not heard.
+        unheard: bool,
+        /// The answer: how it stands, or why not.
+        reply: oneshot::Sender<Result<v1::ShowRestoreResponse, NotAccepted>>,
+    },
     /// Who holds a lease, if it is not over.
     Holder {
         /// The lease.
@@ -335,6 +356,17 @@ pub(crate) enum Ask {
         /// The answer.
         reply: oneshot::Sender<Option<v1::LiveAttempt>>,
     },
+}
+
+/// Why a restore is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotAccepted {
+    /// The engine refuses.
+    #[error(transparent)]
+    Refused(#[from] Rejection),
+    /// The spools of workers are still to be heard.
+    #[error("{} workers that held something in the backup were not heard: {}", .0.len(), .0.join(", "))]
+    Unheard(Vec<String>),
 }
 
 /// A run as it is now.

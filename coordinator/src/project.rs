@@ -100,6 +100,17 @@ impl Projector {
                     self.finish(&mut changes, lease.attempt, *at, end, 0, EndDetails::default());
                     episodes.insert(lease.attempt.episode);
                 }
+                Event::AttemptAdopted { at, lease, worker, hostname } => {
+                    changes.push(Change::Attempt(Box::new(AttemptRecord {
+                        id: lease.attempt,
+                        epoch: lease.epoch,
+                        worker: *worker,
+                        hostname: hostname.clone(),
+                        started: *at,
+                        finish: None,
+                    })));
+                    episodes.insert(lease.attempt.episode);
+                }
                 Event::EpisodeRequeued { episode, .. } | Event::EpisodeSettled { episode, .. } => {
                     episodes.insert(*episode);
                 }
@@ -123,6 +134,8 @@ impl Projector {
                     changes.push(Change::Layer(Box::new(record.clone())));
                 }
                 Event::CoordinatorRestarted { .. }
+                | Event::StoreRestored { .. }
+                | Event::RestoreAccepted { .. }
                 | Event::RunForgotten { .. }
                 | Event::WorkerConnected { .. }
                 | Event::WorkerDisconnected { .. }
@@ -249,6 +262,7 @@ fn run_record(engine: &Engine, id: RunId) -> Option<RunRecord> {
         cancelled: run.cancelled.as_ref().map(|order| Cancellation { at: order.at, by: order.by.clone() }),
         settled_at: run.settled_at,
         scopes: scopes(engine, id),
+        file: run.terms.file.clone(),
     })
 }
 

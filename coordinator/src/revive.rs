@@ -2,7 +2,7 @@
 //! goes on is to have all that it knew.
 
 use longhaul_core::endpoint::GatewayPlan;
-use longhaul_core::ids::{EpisodeId, RunId};
+use longhaul_core::ids::{EpisodeId, Epoch, RunId};
 use longhaul_core::outcome::{AttemptEnd, FaultClass};
 use longhaul_engine::state::{Episode, EpisodeState, PastAttempt, PastEnd, Revived};
 use longhaul_store::{AttemptFinish, AttemptRecord, ReadError, Reader};
@@ -56,13 +56,13 @@ pub(crate) fn read(reader: &Reader, id: RunId) -> Result<Option<Back>, ReviveErr
 }
 
 fn past(reader: &Reader, id: EpisodeId) -> Result<Vec<PastAttempt>, ReadError> {
-    let mut all = Vec::new();
+    let mut all: Vec<PastAttempt> = Vec::new();
     for AttemptRecord { id, epoch, worker, hostname, started, finish } in reader.attempts(id)? {
         let ended_at = finish.as_ref().map_or(started, |finish| finish.at);
         let steps = finish.as_ref().map_or(0, |finish| finish.steps);
         let resumes = reader.line(id)?.is_some();
         let (granted_at, end) = (started, end(finish.as_ref()));
-        all.push(PastAttempt {
+        let past = PastAttempt {
             epoch,
             worker,
             hostname,
@@ -74,7 +74,14 @@ fn past(reader: &Reader, id: EpisodeId) -> Result<Vec<PastAttempt>, ReadError> {
             resumes,
             steps,
             gained: false,
-        });
+            stopped: false,
+        };
+        // Those that were begun after a backup and not heard of have no record, and keep their numbers.
+        while u32::try_from(all.len()).is_ok_and(|known| known < id.number.saturating_sub(1)) {
+            let end = PastEnd::Lost(FaultClass::Preempted);
+            all.push(PastAttempt { epoch: Epoch::default(), end, resumes: false, steps: 0, ..past.clone() });
+        }
+        all.push(past);
     }
     Ok(all)
 }

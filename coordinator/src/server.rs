@@ -57,6 +57,10 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// How many streams a connection may have: every relayed tunnel of a worker is one.
 const CONNECTION_STREAMS: u32 = 4096;
 
+/// What is said of a store that was restored from a backup.
+const CLOSED: &str = "no episode is begun and no money is granted before `longhaul store accept` says that what the \
+                      backup does not know is accepted; workers that live deliver meanwhile";
+
 /// How a coordinator is started.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -209,8 +213,11 @@ impl Coordinator {
             tokio::task::spawn_blocking(move || recover(&path, engine_settings, incarnation, floor)).await.map_err(
                 |error| StartError::Listen { address: "the store".to_owned(), source: io::Error::other(error) },
             )??;
-        let Recovered { store, engine, projector, replayed } = recovered;
-        let warnings: Vec<String> = store.warnings().iter().map(ToString::to_string).collect();
+        let Recovered { store, engine, projector, replayed, restored } = recovered;
+        let mut warnings: Vec<String> = store.warnings().iter().map(ToString::to_string).collect();
+        if restored.is_some_and(|incarnation| !is_accepted(&engine, incarnation)) {
+            warnings.push(CLOSED.to_owned());
+        }
 
         let uid = nix::unistd::getuid();
         // Absolute, since it is written into a file that others read.
@@ -242,6 +249,7 @@ impl Coordinator {
             lease_ttl: config.engine.lease_ttl,
             heartbeat: config.heartbeat,
             incarnation: format!("{:016x}", store.incarnation()),
+            restored,
         };
         let (allocations, allocator) = match config.slurm {
             None => (None, None),
@@ -483,6 +491,14 @@ struct Recovered {
     engine: Engine,
     projector: Projector,
     replayed: u64,
+    /// The incarnation, if it began with a backup.
+    restored: Option<u64>,
+}
+
+/// Whether somebody has accepted the backup that an incarnation began with.
+fn is_accepted(engine: &Engine, incarnation: u64) -> bool {
+    let known = engine.state().restored.as_ref();
+    known.is_some_and(|known| known.incarnation == incarnation && known.accepted.is_some())
 }
 
 /// The newest snapshot, and every event after it.
@@ -514,7 +530,8 @@ fn recover(path: &Path, settings: Settings, incarnation: u64, floor: SpaceFloor)
         live.extend(store.attempt(lease.attempt).map_err(read)?);
     }
     let projector = Projector::new(live, store.layers().map_err(read)?);
-    Ok(Recovered { store, engine, projector, replayed })
+    let restored = store.is_restored().map_err(read)?.then(|| store.incarnation());
+    Ok(Recovered { store, engine, projector, replayed, restored })
 }
 
 /// A socket that only this user may open: its folder is private, and so is it.

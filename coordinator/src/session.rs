@@ -204,6 +204,7 @@ impl Sessions {
                 live: leases(&beat.live)?,
                 unfit: Some(beat.unfit).filter(|reason| !reason.is_empty()),
                 shares: beat.shares,
+                undelivered: beat.undelivered,
             },
             Up::Progress(progress) => Report::Progress {
                 lease: lease(progress.attempt.as_ref())?,
@@ -265,11 +266,11 @@ impl Sessions {
                             ReportKind::Call => Down::CallAck(v1::CallAck { attempt, number }),
                         }))
                     }
-                    Err(error) => refused(&what.to_string(), lease, number, &error),
+                    Err(error) => self.refused(worker, session, &what.to_string(), lease, number, &error).await,
                 },
                 Entry::Resumed { lease, ticket } => match ticket.await {
                     Ok(_) => Ok(Some(Down::ResumedAck(v1::ResumedAck { attempt: Some(wire(lease)) }))),
-                    Err(error) => refused("report that it resumed", lease, 0, &error),
+                    Err(error) => self.refused(worker, session, "report that it resumed", lease, 0, &error).await,
                 },
                 Entry::Log { lease, name, ticket } => {
                     if let Err(error) = ticket.await {
@@ -298,6 +299,27 @@ impl Sessions {
         }
     }
 
+    /// Answers a report that the store refuses. Whether an attempt that it does not know may have begun after
+    /// the backup that it was restored from, the actor knows, and answers.
+    async fn refused(
+        &self,
+        worker: WorkerId,
+        session: u64,
+        what: &str,
+        lease: LeaseRef,
+        number: u32,
+        error: &ReportError,
+    ) -> Result<Option<Down>, Status> {
+        let answer = refused(what, lease, number, error);
+        if !matches!(error, ReportError::UnknownAttempt { .. }) {
+            return answer;
+        }
+        match self.report(worker, session, Report::Unknown { lease }).await {
+            Ok(()) => Ok(None),
+            Err(_) => Err(stopping()),
+        }
+    }
+
     /// Checks that the store has the whole attempt, calls too, before the engine hears of its end.
     async fn end(
         &self,
@@ -320,7 +342,20 @@ impl Sessions {
         let calls = self.store.call_progress(lease.attempt).map_err(unreadable)?;
         let lacks_steps = stored.next < ended.steps || (stored.next == ended.steps && stored.last != last_step);
         let lacks_calls = calls.totals.calls < ended.calls;
+        let purses = ended.purses.iter().map(convert::purse_state).collect::<Result<Vec<_>, _>>().map_err(invalid)?;
         if lacks_steps || lacks_calls {
+            if self.store.attempt(lease.attempt).map_err(unreadable)?.is_none() {
+                // As with its steps: an answer would have its worker throw away what may be taken in yet.
+                return match self.report(worker, session, Report::Unknown { lease }).await {
+                    Ok(()) => Ok(None),
+                    Err(_) => Err(stopping()),
+                };
+            }
+            // What is lacking may never come again, if a store that is lost had it: what was spent counts.
+            for (purse, state) in purses {
+                let report = Report::Purse { lease, purse, state, closed: true };
+                self.report(worker, session, report).await.map_err(|_| stopping())?;
+            }
             let resend_from = match () {
                 () if !lacks_steps => ended.steps,
                 () if stored.next < ended.steps => stored.next,
@@ -334,7 +369,6 @@ impl Sessions {
             let ack = v1::EndAck { attempt: Some(wire(lease)), accepted: false, resend_from, resend_calls_from };
             return Ok(Some(Down::EndAck(ack)));
         }
-        let purses = ended.purses.iter().map(convert::purse_state).collect::<Result<_, _>>().map_err(invalid)?;
         let details = EndDetails { last_step, notes };
         let report = Report::Ended { lease, end, steps: ended.steps, purses, details };
         // The actor answers, once the end is durable.
@@ -354,12 +388,13 @@ fn refused(what: &str, lease: LeaseRef, number: u32, error: &ReportError) -> Res
         ReportError::UnknownAttempt { .. }
         | ReportError::WrongEpoch { .. }
         | ReportError::Conflict { .. }
-        | ReportError::NotKept { .. } => {
-            let reason = v1::RevokeReason::Stale.into();
+        | ReportError::NotKept { .. }
+        // Blobs are put first: what is lacking was put to a store that is lost, and does not come again.
+        | ReportError::MissingBlob { .. } => {
+            let reason = v1::RevokeReason::Refused.into();
             Ok(Some(Down::Revoke(v1::Revoke { attempt: Some(wire(lease)), reason })))
         }
         ReportError::Invalid { .. } => Err(Status::invalid_argument(text)),
-        ReportError::MissingBlob { .. } => Err(Status::failed_precondition(text)),
         ReportError::Write(_) => Err(Status::unavailable(text)),
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use longhaul_core::call::{CallRecord, Purpose};
 use longhaul_core::ids::AttemptId;
+use longhaul_core::snapshot::snapshot_step;
 use longhaul_core::text::chain;
 use longhaul_engine::AllocationId;
+use longhaul_proto::convert;
 use longhaul_proto::v1;
 use longhaul_proto::v1::trajectory_piece::Piece;
 use longhaul_proto::v1::trajectory_service_server::TrajectoryService;
@@ -93,7 +95,7 @@ impl From<ReadError> for Stop {
     }
 }
 
-/// Sends what an attempt keeps: the head, then each link's calls and steps.
+/// Sends what an attempt keeps: the head, then each link's logs, calls and steps.
 fn read(store: &Store, attempt: AttemptId, mut send: impl FnMut(Piece) -> Result<(), Stop>) -> Result<(), Stop> {
     let kept = store.line(attempt)?.map(|line| line.kept);
     let kept_json = match &kept {
@@ -110,9 +112,17 @@ fn read(store: &Store, attempt: AttemptId, mut send: impl FnMut(Piece) -> Result
     links.into_iter().try_for_each(|link| read_link(store, link, &mut send))
 }
 
-/// The calls before each step, the step; and at the end the calls that no step came of.
+/// The logs; the calls before each step, the step; and at the end the calls that no step came of.
 fn read_link(store: &Store, link: Link, send: &mut impl FnMut(Piece) -> Result<(), Stop>) -> Result<(), Stop> {
     let attempt = link.attempt;
+    for (name, blob) in store.logs(attempt)? {
+        // A snapshot of a step that came late is of a course that nobody went on with.
+        if snapshot_step(&name).is_some_and(|step| step >= link.end) {
+            continue;
+        }
+        let digest = convert::digest_bytes(&blob).into();
+        send(Piece::Log(v1::RecordedLog { attempt: attempt.to_string(), name, digest }))?;
+    }
     let in_time = |call: &Result<StoredCall, ReadError>| !matches!(call, Ok(call) if call.late);
     let mut calls = store.calls(attempt, 0).filter(in_time).peekable();
     for step in store.steps(attempt, link.first).take((link.end - link.first) as usize) {

@@ -41,6 +41,9 @@ pub fn run_summary(reader: &Reader, run: &RunRecord) -> Result<v1::RunSummary, V
         settled_at_millis: run.settled_at.map_or(0, |at| at.0),
         cap_nanos: cap_of(run).map(Money::nanos),
         spent_nanos: spent_of(run).nanos(),
+        file: run.file.clone().unwrap_or_default(),
+        plan: digest_bytes(&run.plan).into(),
+        dropped_at_millis: reader.dropped(run.id)?.map_or(0, |dropped| dropped.at.0),
         ..v1::RunSummary::default()
     };
     for episode in reader.episodes(run.id)? {

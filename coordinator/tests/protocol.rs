@@ -206,7 +206,7 @@ async fn a_worker_that_gives_a_lease_back_gets_no_other() {
     let mut stopping = FakeWorker::connect_with_slots(&world.access(), 1).await;
     let lease = stopping.lease().await;
     let fault = Fault { class: FaultClass::Preempted, message: "told to stop".to_owned(), log_tail: None };
-    stopping.end_fault(&lease, fault).await;
+    stopping.end_fault(&lease, fault.clone()).await;
     let Down::Drain(_) = stopping.next().await else { panic!("no lease, and a drain, are expected") };
     assert!(stopping.end_ack().await.accepted);
     assert_eq!(stopping.leases(), 0);
@@ -214,6 +214,10 @@ async fn a_worker_that_gives_a_lease_back_gets_no_other() {
     let mut other = FakeWorker::connect_with_slots(&world.access(), 1).await;
     assert_eq!(other.lease().await.attempt.episode, lease.attempt.episode);
     assert_eq!(world.settlement(run, 0), None);
+    // What a dead worker had left on its node says nothing about the one that delivers it.
+    other.end_fault(&lease, fault).await;
+    let Down::EndAck(ack) = other.next().await else { panic!("no drain is expected") };
+    assert!(ack.accepted);
     world.stop().await;
 }
 

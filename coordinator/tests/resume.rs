@@ -18,28 +18,36 @@ use tonic::{Code, Status};
 
 /// The lease that comes next, with all that it says.
 async fn lease(worker: &mut FakeWorker) -> (LeaseRef, v1::Lease) {
-    loop {
-        if let Down::Lease(lease) = worker.next().await {
-            return (convert::lease(lease.attempt.as_ref()).expect("a lease"), lease);
-        }
-    }
+    let lease = worker.until(|message| if let Down::Lease(lease) = message { Some(lease) } else { None }).await;
+    (convert::lease(lease.attempt.as_ref()).expect("a lease"), lease)
 }
 
-/// What the attempt keeps: the head, and the numbers of the steps with the attempts that took them.
-async fn record(world: &World, lease: &LeaseRef) -> Result<(Option<Kept>, Vec<(String, u32)>), Status> {
+/// What an attempt gets of what it keeps.
+#[derive(Debug)]
+struct Got {
+    kept: Option<Kept>,
+    /// The numbers of the steps with the attempts that took them.
+    steps: Vec<(String, u32)>,
+    /// The names of the logs.
+    logs: Vec<String>,
+}
+
+/// What the attempt keeps.
+async fn record(world: &World, lease: &LeaseRef) -> Result<Got, Status> {
     let connection = world.access().connect().await.expect("reachable");
     let request = v1::TrajectoryRequest { attempt: Some((*lease).into()) };
     let mut pieces = TrajectoryServiceClient::new(connection).get(request).await?.into_inner();
-    let (mut kept, mut steps) = (None, Vec::new());
+    let mut got = Got { kept: None, steps: Vec::new(), logs: Vec::new() };
     while let Some(piece) = pieces.message().await? {
         match piece.piece.expect("a piece") {
             Piece::Head(head) if head.kept_json.is_empty() => {}
-            Piece::Head(head) => kept = Some(serde_json::from_slice(&head.kept_json).expect("JSON")),
-            Piece::Step(step) => steps.push((step.attempt, step.number)),
+            Piece::Head(head) => got.kept = Some(serde_json::from_slice(&head.kept_json).expect("JSON")),
+            Piece::Step(step) => got.steps.push((step.attempt, step.number)),
+            Piece::Log(log) => got.logs.push(log.name),
             Piece::Call(call) => panic!("there is no call: {call:?}"),
         }
     }
-    Ok((kept, steps))
+    Ok(got)
 }
 
 async fn stands(worker: &mut FakeWorker, lease: &LeaseRef, kept: Kept) {
@@ -54,16 +62,8 @@ async fn stands(worker: &mut FakeWorker, lease: &LeaseRef, kept: Kept) {
     };
     let record_json = serde_json::to_vec(&resumed).expect("JSON").into();
     worker.say(Up::Resumed(v1::AttemptResumed { attempt: Some((*lease).into()), record_json })).await;
-    loop {
-        match worker.next().await {
-            Down::ResumedAck(ack) => {
-                assert_eq!(ack.attempt, Some((*lease).into()));
-                return;
-            }
-            Down::HeartbeatAck(_) | Down::Lease(_) => {}
-            other => panic!("{other:?} is no acknowledgement"),
-        }
-    }
+    let ack = worker.until(|message| if let Down::ResumedAck(ack) = message { Some(ack) } else { None }).await;
+    assert_eq!(ack.attempt, Some((*lease).into()));
 }
 
 async fn go_on(world: &World, run: RunId, kinds: &[&str]) -> Result<v1::ResumeRunResponse, Status> {
@@ -79,6 +79,10 @@ async fn an_episode_goes_on_with_the_next_step_on_another_worker() {
     let (mut first, cut_off) = FakeWorker::with_first_step(&world.access()).await;
     first.step(&cut_off, 1).await;
     assert_eq!(first.step_ack().await, 1);
+    // A snapshot of a step that is none of the chain's is of a course that nobody goes on with.
+    for name in ["setup", "snapshot-step-00001.json", "snapshot-step-00002.json"] {
+        first.log(&cut_off, name, name.as_bytes()).await;
+    }
     first.say(Up::Leaving(v1::Leaving { reason: "its time is over".to_owned() })).await;
     first.closed().await;
 
@@ -87,8 +91,9 @@ async fn an_episode_goes_on_with_the_next_step_on_another_worker() {
     let mut second = FakeWorker::connect(&world.access(), &[]).await;
     let (held, told) = lease(&mut second).await;
     assert!(told.resumes && told.verifies.is_empty(), "{told:?}");
-    let (kept, steps) = record(&world, &held).await.expect("read");
+    let Got { kept, steps, logs } = record(&world, &held).await.expect("read");
     let kept = kept.expect("something is kept");
+    assert_eq!(logs, ["setup", "snapshot-step-00001.json"]);
     assert_eq!((kept.parent, kept.steps), (cut_off.attempt.number, 2));
     let by = cut_off.attempt.to_string();
     assert_eq!(steps, [(by.clone(), 0), (by.clone(), 1)]);
@@ -126,13 +131,8 @@ async fn a_step_before_the_attempt_stands_where_it_is_to_go_on_is_refused() {
     let mut second = FakeWorker::connect(&world.access(), &[]).await;
     let (held, _) = lease(&mut second).await;
     second.step(&held, 0).await;
-    loop {
-        match second.next().await {
-            Down::Revoke(revoke) => break assert_eq!(revoke.attempt, Some(held.into())),
-            Down::HeartbeatAck(_) => {}
-            other => panic!("{other:?} is no order to stop"),
-        }
-    }
+    let revoke = second.until(|message| if let Down::Revoke(revoke) = message { Some(revoke) } else { None }).await;
+    assert_eq!(revoke.attempt, Some(held.into()));
     world.stop().await;
 }
 
@@ -144,7 +144,8 @@ async fn a_cancelled_run_that_had_settled_goes_on() {
     let request = v1::CancelRequest { run_id: run.to_string(), by: "somebody".to_owned() };
     world.control().await.cancel(request).await.expect("cancelled");
     worker.end(&live, &longhaul_core::outcome::AttemptEnd::Cancelled, 1).await;
-    while !matches!(worker.next().await, Down::EndAck(_)) {}
+    // After the order to stop.
+    worker.until(|message| if let Down::EndAck(ack) = message { Some(ack) } else { None }).await;
     for index in [0, 1] {
         assert_eq!(world.settlement(run, index), Some(SettlementKind::Cancelled));
     }
@@ -165,10 +166,10 @@ async fn a_cancelled_run_that_had_settled_goes_on() {
     let (held, told) = lease(&mut worker).await;
     assert_eq!((held.attempt.episode, held.attempt.number), (live.attempt.episode, 2));
     assert!(told.resumes, "it goes on where it was");
-    let (kept, _) = record(&world, &held).await.expect("read");
+    let Got { kept, .. } = record(&world, &held).await.expect("read");
     stands(&mut worker, &held, kept.expect("its first observation")).await;
     worker.end_passed(&held, 1).await;
-    while !matches!(worker.next().await, Down::EndAck(_)) {}
+    worker.end_ack().await;
     assert_eq!(world.settlement(run, 0), Some(SettlementKind::Passed));
     let earlier = world.coordinator.reader().episode(held.attempt.episode).expect("readable").expect("there").earlier;
     assert_eq!((earlier.len(), earlier[0].by.as_str()), (1, "somebody"), "how it was settled before is kept");
@@ -186,17 +187,17 @@ async fn what_nobody_could_verify_is_verified_again_alone() {
     let run = world.submit(1).await;
     let (mut worker, first) = FakeWorker::with_first_step(&world.access()).await;
     worker.end_unverified(&first, EndedBy::Steps).await;
-    while !matches!(worker.next().await, Down::EndAck(_)) {}
+    worker.end_ack().await;
     assert_eq!(world.settlement(run, 0), Some(SettlementKind::Unverified));
     let answer = go_on(&world, run, &["unverified"]).await.expect("it goes on");
     assert_eq!(answer, v1::ResumeRunResponse { again: 1, open: 1 });
     let (held, told) = lease(&mut worker).await;
     assert!(told.resumes, "also where a run may only start again: {told:?}");
     assert_eq!(told.verifies, "steps", "what had ended the agent's part");
-    let (kept, _) = record(&world, &held).await.expect("read");
+    let Got { kept, .. } = record(&world, &held).await.expect("read");
     stands(&mut worker, &held, kept.expect("its first observation")).await;
     worker.end_passed(&held, 1).await;
-    while !matches!(worker.next().await, Down::EndAck(_)) {}
+    worker.end_ack().await;
     assert_eq!(world.settlement(run, 0), Some(SettlementKind::Passed));
     world.stop().await;
 }
@@ -216,7 +217,7 @@ async fn a_store_of_format_1_is_read_raised_and_its_runs_go_on() {
     assert_eq!(answer, v1::ResumeRunResponse { again: 0, open: 1 });
     let (mut worker, held) = FakeWorker::with_first_step(&world.access()).await;
     worker.end_passed(&held, 1).await;
-    while !matches!(worker.next().await, Down::EndAck(_)) {}
+    worker.end_ack().await;
     assert_eq!(world.settlement(run.id, 0), Some(SettlementKind::Passed));
     let world = world.restart().await;
     assert_eq!(world.settlement(run.id, 0), Some(SettlementKind::Passed));

@@ -14,6 +14,7 @@ use crate::judge::JudgePlan;
 use crate::money::Money;
 use crate::resume::ResumePolicy;
 use crate::rounds::RoundsPlan;
+use crate::snapshot::SnapshotPolicy;
 use crate::time::Millis;
 
 /// The size of the pieces that files are stored and sent in, in bytes.
@@ -240,6 +241,9 @@ pub struct TaskPlan {
     /// Its rounds, if it is a sequence of them; their hooks are among its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<RoundsPlan>,
+    /// The hook that opens its programs again over files that were saved, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<String>,
 }
 
 /// An episode as a worker gets it: the blob that a lease names.
@@ -267,6 +271,9 @@ pub struct EpisodePlan {
     /// Who judges by a checklist, and answers verifiers that ask a model; nobody if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgePlan>,
+    /// When its sandbox's top is saved.
+    #[serde(default, skip_serializing_if = "SnapshotPolicy::is_off")]
+    pub snapshots: SnapshotPolicy,
 }
 
 /// One episode of a run as the coordinator keeps it.
@@ -314,6 +321,9 @@ pub struct RetryPolicy {
     /// What is done about an attempt that was cut off.
     #[serde(default, skip_serializing_if = "ResumePolicy::is_default")]
     pub resume: ResumePolicy,
+    /// When tops are saved for that.
+    #[serde(default, skip_serializing_if = "SnapshotPolicy::is_off")]
+    pub snapshots: SnapshotPolicy,
 }
 
 /// What held for every run before it could be said.

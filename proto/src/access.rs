@@ -24,6 +24,10 @@ pub const TLS_SERVER_NAME: &str = "longhaul.coordinator";
 /// The most that one gRPC message may hold: a chunk of a blob and what surrounds it.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
+/// The most that an answer to a person may hold: an episode with all of its attempts, or a record
+/// that was imported, which came in no message.
+pub const MAX_ANSWER_BYTES: usize = 512 * 1024 * 1024;
+
 /// How long a connection may be silent before it is probed, on both sides.
 pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 

@@ -129,6 +129,7 @@ pub fn purse(kind: PurseKind, state: &PurseState) -> v1::PurseState {
         settled_nanos: state.settled.nanos(),
         returned_nanos: state.returned.nanos(),
         unconfirmed_nanos: state.unconfirmed.nanos(),
+        overshoot_nanos: state.overshoot.nanos(),
     }
 }
 
@@ -167,6 +168,7 @@ pub fn purse_state(wire: &v1::PurseState) -> Result<(PurseKind, PurseState), Con
         settled: Money::from_nanos(wire.settled_nanos),
         returned: Money::from_nanos(wire.returned_nanos),
         unconfirmed: Money::from_nanos(wire.unconfirmed_nanos),
+        overshoot: Money::from_nanos(wire.overshoot_nanos),
     };
     Ok((purse_kind(wire.purse())?, state))
 }

@@ -7,6 +7,7 @@ use longhaul_core::budget::StallPolicy;
 use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
 use longhaul_core::resume::ResumePolicy;
+use longhaul_core::snapshot::SnapshotPolicy;
 
 use super::common::{PickArgs, Unfit, VenueArgs};
 use crate::benchmark::Preset;
@@ -27,6 +28,9 @@ Examples:
   longhaul run FILE.toml --check
   longhaul run BENCHMARK --split test --agent gemini:gemini-3-flash-preview --print-run-file > FILE.toml
 
+A run file that was run before on the same store is the same run: it goes on where it was, or is
+shown if it is over. Where something that it freezes has changed since (tasks, agents, budgets,
+settings, files), that is said, and --new starts another run.
 Without --coordinator, the run has a coordinator of its own over the store folder and one
 worker on this machine. The first Ctrl-C stops in order, the second at once; what was stored
 stays. Episodes that fail are data: the command then still succeeds (but see --fail-on-fault).
@@ -88,6 +92,10 @@ pub struct RunArgs {
     /// again where that cannot be done, `replay` goes on or gives it up, `restart` starts again.
     #[arg(long, value_name = "HOW", help_heading = "How")]
     pub resume: Option<ResumePolicy>,
+    /// When the top of a sandbox is saved for that, of tasks with a hook `restart`: `off`, or after so many
+    /// steps or dollars, as `"50 steps, $2"`; with `first` it is used before a replay is tried.
+    #[arg(long, value_name = "WHEN", help_heading = "How")]
+    pub snapshots: Option<SnapshotPolicy>,
     /// Runs of one coordinator share its workers fairly; one of a higher priority gets them first.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, help_heading = "How")]
     pub priority: i32,
@@ -112,6 +120,9 @@ pub struct RunArgs {
     /// Checks everything that is checked before a run starts, says so, and starts nothing.
     #[arg(long, conflicts_with_all = ["dry_run", "print_run_file"], help_heading = "How")]
     pub check: bool,
+    /// Starts a new run of a run file, though one was made of it before.
+    #[arg(long, help_heading = "How")]
+    pub new: bool,
     /// Prints what is asked for as a run file, and starts nothing. Paths in it are as seen from
     /// this folder.
     #[arg(long, conflicts_with = "dry_run", help_heading = "How")]

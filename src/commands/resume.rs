@@ -6,12 +6,12 @@ use longhaul_core::ids::RunId;
 use longhaul_core::outcome::SettlementKind;
 use longhaul_proto::{convert, v1};
 
-use crate::cli::{ResumeArgs, SourceArgs};
+use crate::cli::{ResumeArgs, SourceArgs, VenueArgs};
 use crate::client::{Source, access_of};
 use crate::commands::run::{self, Again, Hosting, Order, Reporting};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::output;
+use crate::output::{self, Format};
 use crate::places;
 use crate::settings::Settings;
 use crate::show;
@@ -22,27 +22,58 @@ use crate::show;
 ///
 /// There is no such run, an input is wrong, the machine lacks something, the store or the
 /// coordinator refuses, or a signal came.
-pub async fn resume(mut args: ResumeArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
+pub async fn resume(args: ResumeArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
     let from = SourceArgs { coordinator: args.venue.coordinator.clone(), store: args.venue.store.clone() };
     let source = Source::open(&from, settings).await?;
     let summary = source.run(&args.run).await?;
-    let id: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     let kinds = kinds(&args);
     if summary.queued + summary.active == 0 && kinds.iter().all(|kind| count(&summary, *kind) == 0) {
         nothing_to_do(&summary);
         return run::settled(Some(&summary), args.fail_on_fault);
     }
+    let ResumeArgs { venue, detach, format, fail_on_fault, .. } = args;
+    go_on(source, &summary, kinds, GoOn { venue, detach, format, fail_on_fault }, settings, file).await
+}
+
+/// How a run is gone on with.
+#[derive(Debug)]
+pub(crate) struct GoOn {
+    /// Where.
+    pub(crate) venue: VenueArgs,
+    /// Whether it is left to its coordinator.
+    pub(crate) detach: bool,
+    /// How the result is written.
+    pub(crate) format: Format,
+    /// Whether episodes that are faulted make it an error.
+    pub(crate) fail_on_fault: bool,
+}
+
+/// Goes on with a run of a source.
+///
+/// # Errors
+///
+/// As [`resume`].
+pub(crate) async fn go_on(
+    source: Source,
+    summary: &v1::RunSummary,
+    kinds: Vec<SettlementKind>,
+    how: GoOn,
+    settings: &Settings,
+    file: Option<&Path>,
+) -> Result<Exit, CliError> {
+    let GoOn { mut venue, detach, format, fail_on_fault } = how;
+    let id: RunId = convert::parsed("run_id", &summary.run_id).map_err(CliError::Answer)?;
     let again = Again::read(&source, id, kinds).await?;
-    if matches!(source, Source::Live(_)) && args.venue.coordinator.is_none() {
+    if matches!(source, Source::Live(_)) && venue.coordinator.is_none() {
         // A coordinator has the store: it goes on with it there.
-        args.venue.coordinator = Some(access_of(&places::store(args.venue.store.as_deref(), settings)?));
+        venue.coordinator = Some(access_of(&places::store(venue.store.as_deref(), settings)?));
     }
     drop(source);
-    run::keys_are_there(&again.missing_keys, &args.venue)?;
-    let reporting = Reporting::Verdicts(args.format);
-    let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
+    run::keys_are_there(&again.missing_keys, &venue)?;
+    let reporting = Reporting::Verdicts(format);
+    let hosting = Hosting { venue: &venue, detach, reporting, settings, file };
     let summary = Box::pin(run::host(Order::Again(again), &hosting)).await?;
-    run::settled(summary.as_ref(), args.fail_on_fault)
+    run::settled(summary.as_ref(), fail_on_fault)
 }
 
 /// Which settled episodes are to be done again: those that a person stopped, if nobody says.

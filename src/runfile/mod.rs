@@ -16,6 +16,7 @@ use longhaul_core::budget::StallPolicy;
 use longhaul_core::judge::Verify;
 use longhaul_core::money::Money;
 use longhaul_core::resume::ResumePolicy;
+use longhaul_core::snapshot::SnapshotPolicy;
 
 pub use judge::{JudgeTerms, judge};
 pub use print::{difference, print};
@@ -62,6 +63,8 @@ pub struct RunFile {
     pub max_cut_offs: Option<u32>,
     /// What is done about an attempt that was cut off.
     pub resume: Option<ResumePolicy>,
+    /// When the top of a sandbox is saved for that.
+    pub snapshots: Option<SnapshotPolicy>,
     /// What becomes of envs that cannot be run here.
     pub unfit: Option<Unfit>,
     /// A file of prices.
@@ -269,6 +272,7 @@ impl RunFile {
             max_attempts: self.max_attempts.or(other.max_attempts),
             max_cut_offs: self.max_cut_offs.or(other.max_cut_offs),
             resume: self.resume.or(other.resume),
+            snapshots: self.snapshots.or(other.snapshots),
             unfit: self.unfit.or(other.unfit),
             prices: self.prices.or(other.prices),
         }

@@ -87,6 +87,7 @@ fn lines(run: &RunFile) -> Vec<Line> {
     lines.number("", "max_attempts", run.max_attempts.map(u64::from));
     lines.number("", "max_cut_offs", run.max_cut_offs.map(u64::from));
     lines.text("", "resume", run.resume.map(ResumePolicy::name));
+    lines.text("", "snapshots", run.snapshots.map(|policy| policy.to_string()).as_deref());
     let unfit = run.unfit.and_then(|unfit| unfit.to_possible_value());
     lines.text("", "unfit", unfit.as_ref().map(clap::builder::PossibleValue::get_name));
     lines.texts("", "hook_policy", &run.hook_policy);

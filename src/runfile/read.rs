@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use longhaul_core::judge::Verify;
 use longhaul_core::resume::ResumePolicy;
+use longhaul_core::snapshot::SnapshotPolicy;
 
 use super::{AuditTerms, BudgetTerms, RunFile, TaskTerms, cap, judge, stall};
 use crate::benchmark::{AskedAgent, LimitTerms, PARAMETER_KEYS, Parameters, Preset};
@@ -13,7 +14,7 @@ use crate::cli::Unfit;
 use crate::strict::{Fields, Source, StrictError};
 
 /// What a run file may say at its top.
-pub(super) const KEYS: [&str; 18] = [
+pub(super) const KEYS: [&str; 19] = [
     "name",
     "benchmark",
     "preset",
@@ -22,6 +23,7 @@ pub(super) const KEYS: [&str; 18] = [
     "max_attempts",
     "max_cut_offs",
     "resume",
+    "snapshots",
     "unfit",
     "hook_policy",
     "prices",
@@ -70,6 +72,7 @@ pub(super) fn file(source: &Source, folder: Option<&Path>) -> Result<RunFile, St
             max_attempts: fields.whole("max_attempts", 1)?,
             max_cut_offs: fields.whole("max_cut_offs", 1)?,
             resume: fields.read("resume", str::parse::<ResumePolicy>)?,
+            snapshots: fields.read("snapshots", str::parse::<SnapshotPolicy>)?,
             unfit: fields.read("unfit", |word| Unfit::from_str(word, false))?,
             prices: fields.text("prices")?.map(within),
         })
@@ -152,6 +155,7 @@ until_success = 1
 max_attempts = 2
 max_cut_offs = 5
 resume = "replay"
+snapshots = "50 steps, $2.00, first"
 unfit = "skip"
 hook_policy = ["strict", "tolerate:a_*"]
 prices = "prices.toml"

@@ -41,6 +41,9 @@ fn every_command_explains_itself() {
         "store",
         "store verify",
         "store backup",
+        "store restore",
+        "store accept",
+        "store prune",
         "store merge",
         "prices",
         "plan",
@@ -377,12 +380,15 @@ fn a_coordinator_serves_a_store_and_stops_in_order() {
     assert_eq!(taken.code, Some(4), "{}", taken.stderr);
     assert!(taken.stderr.contains("hint: another program listens there"), "{}", taken.stderr);
     assert_eq!(home.run(&["show", "latest", "--store", "results"]).code, Some(3), "there is no run yet");
-    for args in [&["store", "verify", "results"] as &[&str], &["store", "backup", "results", "copy"]] {
+    for args in [&["store", "verify", "results"] as &[&str], &["store", "prune", "results", "--older-than", "1d"]] {
         let refused = home.run(args);
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(5), ""), "{}", refused.stderr);
         let holder = format!("is in use by process {}", server.id());
         assert!(refused.stderr.contains(&holder) && refused.stderr.contains("hint: stop that"), "{}", refused.stderr);
     }
+    // A copy it makes itself.
+    let copied = home.run(&["store", "backup", "results", "copy"]);
+    assert_eq!(copied.code, Some(0), "{}", copied.stderr);
 
     let pid = nix::unistd::Pid::from_raw(i32::try_from(server.id()).unwrap());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
@@ -513,15 +519,30 @@ fn without_slurms_programs_nothing_is_made_before_that_is_said() {
     let home = Home::new();
     home.benchmark();
     home.file("bin/nothing", "");
-    for args in [
-        &["serve", "--slurm", "--store", "results"] as &[&str],
-        &["run", "bench", "--agent", "idle", "--slurm", "--store", "results"],
-    ] {
-        let output = home.command(args).env("PATH", home.path().join("bin")).output().expect("the program runs");
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(4), "{args:?}: {said}");
-        assert!(said.contains("Slurm cannot be asked for workers") && said.contains("a login node"), "{said}");
-        assert!(!said.contains("base image"), "{said}");
-        assert!(!home.path().join("results/access").exists(), "nothing was stored");
+    let refused = |why: &str| {
+        for args in [
+            &["serve", "--slurm", "--store", "results"] as &[&str],
+            &["run", "bench", "--agent", "idle", "--slurm", "--store", "results"],
+            &["preflight", "bench", "--slurm", "--store", "results", "--output", "before"],
+        ] {
+            let output = home.command(args).env("PATH", home.path().join("bin")).output().expect("the program runs");
+            let said = String::from_utf8(output.stderr).expect("text");
+            assert_eq!(output.status.code(), Some(4), "{args:?}: {said}");
+            assert!(said.contains(why) && said.contains("a login node"), "{said}");
+            assert!(!said.contains("base image"), "{said}");
+            assert!(!home.path().join("results/access").exists(), "nothing was stored");
+        }
+    };
+    refused("Slurm cannot be asked for workers");
+    // They are there, and find no settings: the one says its version all the same, the other does not.
+    let lost = "echo 'sinfo: fatal: Unable to process configuration file' >&2; exit 1";
+    for version in [lost, "if [ \"$1\" = --version ]; then echo slurm 23.11.4; exit; fi; "] {
+        for program in ["sinfo", "scontrol"] {
+            let name = format!("bin/{program}");
+            home.file(&name, &format!("#!/bin/sh\n{version}\n{lost}\n"));
+            let runs = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+            std::fs::set_permissions(home.path().join(name), runs).expect("it is a program");
+        }
+        refused("finds no cluster");
     }
 }

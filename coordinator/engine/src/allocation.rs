@@ -304,7 +304,7 @@ pub enum JobEnd {
     TimedOut,
     /// PREEMPTED.
     Preempted,
-    /// CANCELLED or REVOKED.
+    /// CANCELLED.
     Cancelled,
     /// `NODE_FAIL` or `BOOT_FAIL`.
     NodeFailed,

@@ -6,6 +6,7 @@
 mod allocations;
 mod escrow;
 mod reopen;
+mod restored;
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use crate::lease::LeaseRef;
 use crate::ledger::Ledger;
 use crate::state::{
     Cancellation, Episode, EpisodeState, ForgottenRun, Layer, LayerState, Lease, PastAttempt, PastEnd, Readiness, Run,
-    SetAside, Worker,
+    RunTerms, SetAside, Worker,
 };
 
 /// For how long it is known that a node's disk was full; much longer than anything rests for it.
@@ -65,6 +66,10 @@ impl Engine {
                 if let Some(run) = self.state.runs.get_mut(run) {
                     run.cancelled = Some(Cancellation { at: *at, by: by.clone() });
                 }
+                for worker in self.state.workers.values_mut() {
+                    let of_run = worker.leases.iter_mut().filter(|(attempt, _)| attempt.episode.run == *run);
+                    of_run.for_each(|(_, lease)| lease.stopped = true);
+                }
             }
             Event::RunResumed { at, run, by, episodes, revived } => {
                 if let Some(revived) = revived {
@@ -91,8 +96,9 @@ impl Engine {
                     let last_epoch = self.state.last_epoch;
                     self.state.ledgers.entry(*run).and_modify(|ledger| ledger.forget(last_epoch, may_go_on));
                     self.state.order.retain(|known| known != run);
-                    let (digest, priority) = (record.digest, record.terms.priority);
-                    let kept = ForgottenRun { digest, summary: record.summary(*run), priority };
+                    let (digest, summary) = (record.digest, record.summary(*run));
+                    let RunTerms { priority, file, .. } = record.terms;
+                    let kept = ForgottenRun { digest, summary, priority, file };
                     self.state.forgotten.insert(*run, kept);
                 }
             }
@@ -152,7 +158,8 @@ impl Engine {
                 let LeaseRef { attempt, epoch } = *lease;
                 let active = EpisodeState::Active { number: attempt.number, epoch, worker: *worker, since: *at };
                 if let Some(record) = self.state.workers.get_mut(worker) {
-                    record.leases.insert(attempt, Lease { epoch, since: *at, reserved: *reserved, resumes: *resumes });
+                    let (since, reserved, resumes) = (*at, *reserved, *resumes);
+                    record.leases.insert(attempt, Lease { epoch, since, reserved, resumes, stopped: false });
                 }
                 if let Some(episode) = self.episode_mut(attempt.episode) {
                     episode.state = active;
@@ -196,7 +203,7 @@ impl Engine {
             | Event::LayerReady { .. }
             | Event::LayerFailed { .. } => self.apply_to_layers(event),
             _ => {
-                if !self.apply_to_money(event) {
+                if !self.apply_to_money(event) && !self.apply_to_restored(event) {
                     self.apply_to_pools(event);
                 }
             }
@@ -294,7 +301,7 @@ impl Engine {
             self.state.full_disks.retain(|_, since| at.since(*since) < FULL_DISK_IS_REMEMBERED);
             self.state.full_disks.insert(hostname.clone(), at);
         }
-        let resumes = lease.resumes;
+        let (resumes, stopped) = (lease.resumes, lease.stopped);
         let run = self.state.runs.get(&attempt.episode.run);
         let gained =
             run.zip(self.state.episode(attempt.episode)).is_some_and(|(run, episode)| run.gains(episode, steps));
@@ -311,6 +318,7 @@ impl Engine {
                 resumes,
                 steps,
                 gained,
+                stopped,
             });
             episode.state = EpisodeState::Queued { since: at, delay: Millis(0) };
         }

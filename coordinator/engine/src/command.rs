@@ -270,6 +270,26 @@ pub enum Command {
     },
     /// Time passed: leases may have run out, episodes may be due, workers may be free.
     Tick,
+    /// The store was restored from a backup, and this is the incarnation that began with it. To be
+    /// given at every start over such a store; known already, it changes nothing.
+    StoreRestored {
+        /// The incarnation.
+        incarnation: u64,
+    },
+    /// A worker speaks of an attempt in a store that was restored: it may have been begun after the
+    /// backup. Without effect on any other.
+    AttemptHeard {
+        /// The worker.
+        worker: WorkerId,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+    },
+    /// A person accepts what the restored store does not know. Accepted and without effect if
+    /// somebody has before.
+    AcceptRestore {
+        /// Who, for people.
+        by: String,
+    },
 }
 
 /// What came of a layer.
@@ -383,12 +403,15 @@ pub enum Rejection {
         /// The cap that was given.
         given: Money,
     },
-    /// All of the run is settled: no money could start anything again.
-    #[error("all episodes of run {run} are settled; more money would change nothing")]
+    /// All of the run has verdicts: no money could start anything again.
+    #[error("all episodes of run {run} have their verdicts; more money would change nothing")]
     RunOver {
         /// The run named.
         run: RunId,
     },
+    /// The store was not restored from a backup.
+    #[error("the store was not restored from a backup: there is nothing to accept")]
+    NotRestored,
     /// There never was such an attempt.
     #[error("attempt {attempt} is not known")]
     UnknownAttempt {

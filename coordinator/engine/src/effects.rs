@@ -180,6 +180,7 @@ impl Outbox<'_> {
                 waiters.iter().for_each(|waiter| self.answer(key, *waiter));
                 self.publish(Notice::LayerChanged(*key));
             }
+            Event::AttemptAdopted { lease, .. } => self.run_changed(lease.attempt.episode.run),
             _ => {
                 if !self.event_of_money(event) {
                     self.event_of_pools(event);

@@ -146,6 +146,9 @@ impl Engine {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let clock = self.volatile.clock;
+        if self.state.is_closed() {
+            return Some(clock.plus(Millis(self.settings.skew.0 / 2)));
+        }
         let leases = self.volatile.renewed.keys().filter_map(|attempt| self.lease_end(*attempt));
         let workers = self.state.workers.iter().filter_map(|(id, worker)| self.worker_end(*id, worker));
         let waiting = self

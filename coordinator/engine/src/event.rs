@@ -562,6 +562,32 @@ pub enum Event {
         /// The job that is too much.
         job: JobId,
     },
+    /// The store was restored from a backup: nothing is begun and no money is granted until that is
+    /// accepted. The events after it end what was live.
+    StoreRestored {
+        /// When.
+        at: Timestamp,
+        /// The incarnation that began with it.
+        incarnation: u64,
+    },
+    /// An attempt that was begun after the backup was heard of. It is over, and its money counts.
+    AttemptAdopted {
+        /// When.
+        at: Timestamp,
+        /// The attempt and its epoch.
+        lease: LeaseRef,
+        /// The worker that spoke of it.
+        worker: WorkerId,
+        /// That worker's node.
+        hostname: String,
+    },
+    /// A person accepted what the restored store does not know.
+    RestoreAccepted {
+        /// When.
+        at: Timestamp,
+        /// Who.
+        by: String,
+    },
 }
 
 /// What happened to a worker that is gone.
@@ -637,7 +663,10 @@ impl Event {
             | Self::AllocationMissing { at, .. }
             | Self::AllocationEnded { at, .. }
             | Self::AllocationReleased { at, .. }
-            | Self::StrayFound { at, .. } => *at,
+            | Self::StrayFound { at, .. }
+            | Self::StoreRestored { at, .. }
+            | Self::AttemptAdopted { at, .. }
+            | Self::RestoreAccepted { at, .. } => *at,
         }
     }
 }

@@ -149,7 +149,9 @@ impl Engine {
         check(live == expected, Invariant::OneLiveAttempt, || {
             format!("episode {id}: {live:?} are live, {expected:?} expected")
         })?;
-        let past = (1..).zip(&episode.past).map(|(number, past)| (number, past.epoch));
+        // What was begun after a backup and not heard of has no epoch.
+        let heard_of = |(_, epoch): &(u32, Epoch)| *epoch > Epoch::default();
+        let past = (1..).zip(&episode.past).map(|(number, past)| (number, past.epoch)).filter(heard_of);
         let current = expected.iter().map(|(lease, _)| (lease.attempt.number, lease.epoch));
         let mut last = None;
         for (number, epoch) in past.chain(current) {
@@ -219,7 +221,7 @@ impl Engine {
                 == (sum.settled, sum.escrow, sum.unconfirmed)
                 || (ledger.was_forgotten() && account.escrow == sum.escrow && account.settled >= sum.settled);
             check(adds_up, Invariant::MoneyAddsUp, || format!("run {id}, {key:?}: {account:?}, but {sum:?}"))?;
-            let most = account.cap.map(|cap| cap.saturating_add(account.overshoot));
+            let most = account.cap.map(|cap| cap.saturating_add(account.overspent));
             check(most.is_none_or(|most| account.committed() <= most), Invariant::MoneyWithinCap, || {
                 format!("run {id}, {key:?}: {} of {account:?}", account.committed())
             })?;

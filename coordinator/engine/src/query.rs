@@ -96,12 +96,17 @@ pub enum WaitReason {
     },
     /// Nothing is in its way.
     Next,
+    /// The store was restored from a backup, and nobody has accepted that yet.
+    NotAccepted,
 }
 
 impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Backoff { .. } => f.write_str("it is left alone for a while after a fault"),
+            Self::NotAccepted => f.write_str(
+                "the store was restored from a backup, and nothing is begun before `longhaul store accept` says so",
+            ),
             Self::EndpointDown { endpoint, reason } => write!(f, "the endpoint {endpoint} is down: {reason}"),
             Self::OtherSamples => f.write_str("it may not be needed: other samples of its task are live"),
             Self::NoWorker(away) if *away == Away::default() => f.write_str("no worker is connected"),
@@ -210,6 +215,9 @@ impl Engine {
     #[must_use]
     pub fn why_waiting(&self, episode: EpisodeId) -> Option<WaitReason> {
         let EpisodeState::Queued { since, delay } = self.state.episode(episode)?.state else { return None };
+        if self.state.is_closed() {
+            return Some(WaitReason::NotAccepted);
+        }
         let env = self.state.env_of(episode)?;
         if !self.state.episode(episode)?.is_due(self.volatile.clock) {
             return Some(WaitReason::Backoff { until: since.plus(delay) });

@@ -13,7 +13,8 @@ use crate::state::State;
 /// 3: ledgers. A program of format 2 would spend every budget once more.
 /// 4: attempts that resume, and episodes that are done again. A program of format 3 would start
 /// them from the beginning, and count what they had used up before.
-pub const FORMAT: u32 = 4;
+/// 5: stores that were restored from a backup. A program of format 4 would spend at once.
+pub const FORMAT: u32 = 5;
 
 /// The oldest format that is read: what came later has a default.
 const OLDEST: u32 = 1;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocation::{Allocation, AllocationId, PoolId, PoolRecord, Queue, Submission, Token};
 use crate::lease::LeaseRef;
 use crate::ledger::{Ledger, Purse};
+use crate::restored::Restored;
 
 pub use workers::{Capacity, Lease, Readiness, Worker, WorkerProfile};
 
@@ -76,6 +77,9 @@ pub struct State {
     /// The endpoints that do not answer, and why.
     #[serde(default)]
     pub endpoints_down: BTreeMap<String, String>,
+    /// What is known of the backup that the store was restored from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Restored>,
 }
 
 /// An episode that was settled as faulted for what befell it again and again, and that a
@@ -121,6 +125,9 @@ pub struct RunTerms {
     /// The longest that each episode may take, in the order of the plan: its time budget
     /// and what comes before and after. Empty if it is not known.
     pub limits: Vec<Millis>,
+    /// The run file that it was submitted from, if it was: the same file again means this run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 impl RunTerms {
@@ -172,6 +179,9 @@ pub struct ForgottenRun {
     /// How it stood beside other runs.
     #[serde(default)]
     pub priority: i32,
+    /// The run file that it was submitted from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// A run in one row.
@@ -314,6 +324,9 @@ pub struct PastAttempt {
     /// trajectory is longer than that of any attempt before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gained: bool,
+    /// Whether a person had asked for its end, who then had the run go on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
@@ -325,7 +338,13 @@ impl PastAttempt {
     /// Whether it uses up one of the attempts that the retry policy allows: see [`PastEnd::counts_where`].
     #[must_use]
     pub const fn counts(&self) -> bool {
-        self.end.counts_where(self.resumes)
+        !self.was_stopped() && self.end.counts_where(self.resumes)
+    }
+
+    /// Whether it ended because a person had asked for that: it says nothing of the episode.
+    #[must_use]
+    pub const fn was_stopped(&self) -> bool {
+        self.stopped && matches!(self.end, PastEnd::Cancelled)
     }
 
     /// Whether the worker was lost while it ran the attempt, and nothing else explains it.

@@ -9,6 +9,7 @@
 mod money;
 mod outgoing;
 mod pools;
+mod restored;
 mod views;
 
 use std::collections::{BTreeMap, HashMap};
@@ -70,6 +71,8 @@ pub(crate) struct Terms {
     pub(crate) lease_ttl: Millis,
     pub(crate) heartbeat: Millis,
     pub(crate) incarnation: String,
+    /// The incarnation, if it began with a backup.
+    pub(crate) restored: Option<u64>,
 }
 
 /// A worker's open session.
@@ -126,6 +129,8 @@ pub(crate) struct Actor {
     /// Workers have said by which shares they act since these were divided.
     shares_due: bool,
     draining: Option<String>,
+    /// How much of each worker's spool is still to come, as its last heartbeat said.
+    spooled: BTreeMap<WorkerId, u64>,
     /// Cancelled once a drain has left nothing live.
     drained: CancellationToken,
 }
@@ -142,6 +147,7 @@ impl Actor {
     ) -> Self {
         let settled_runs =
             engine.state().runs.iter().filter(|(_, run)| run.settled_at.is_some()).map(|(id, _)| *id).collect();
+        let shares = Shares::new(engine.settings().grace(), terms.heartbeat);
         Self {
             engine,
             store,
@@ -157,13 +163,14 @@ impl Actor {
             unsaved,
             allocations,
             secrets: BTreeMap::new(),
-            shares: Shares::new(terms.lease_ttl),
+            shares,
             routes: Routes::default(),
             files: Files::default(),
             replicas: BTreeMap::new(),
             shares_due: false,
             terms,
             draining: None,
+            spooled: BTreeMap::new(),
             drained: CancellationToken::new(),
         }
     }
@@ -182,6 +189,7 @@ impl Actor {
 
     pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), ActorError> {
         self.internal(Command::CoordinatorRestarted)?;
+        self.look_for_restore()?;
         self.set_pools()?;
         self.revoke_what_is_over();
         self.recall_endpoints();
@@ -312,6 +320,7 @@ impl Actor {
         match message {
             Message::Hello { worker, session, profile, readiness, live, outgoing, close, reply } => {
                 let opened = Session { number: session, outgoing, close, heard: Instant::now() };
+                self.spooled.remove(&worker);
                 // The earlier session of this worker is over, whatever its stream looks like.
                 let earlier = self.sessions.insert(worker, opened);
                 let hello = Command::WorkerConnected { worker, session, profile, readiness, live };
@@ -370,8 +379,10 @@ impl Actor {
         {
             open.heard = Instant::now();
         }
+        self.hear_of(worker, &report)?;
         let outcome = match report {
-            Report::Heartbeat { sequence, live, unfit, shares } => {
+            Report::Heartbeat { sequence, live, unfit, shares, undelivered } => {
+                self.spooled.insert(worker, undelivered);
                 self.heartbeat(worker, sequence, &live);
                 self.share_heartbeat(worker, session, shares);
                 return self.fitness(worker, unfit);
@@ -393,6 +404,10 @@ impl Actor {
                 return self.ended(worker, lease, (end, steps, purses), &details);
             }
             Report::MoneyWanted { .. } | Report::Purse { .. } => return self.money(worker, report),
+            Report::Unknown { lease } => {
+                self.unknown(worker, session, lease);
+                return Ok(());
+            }
             Report::Endpoint(word) => return self.endpoint_word(worker, &word),
             Report::ClaimLayer { key, kind, env } => self.command(Command::ClaimLayer { worker, key, kind, env })?,
             Report::Layer { key, kind, env, outcome } => {
@@ -442,8 +457,10 @@ impl Actor {
         (end, steps, purses): (AttemptEnd, u32, Vec<(PurseKind, PurseState)>),
         details: &EndDetails,
     ) -> Result<(), ActorError> {
-        if is_given_back(&end) {
-            // A worker that gives a lease back has to stop: it gets none in its place.
+        let held = self.engine.state().workers.get(&worker).and_then(|worker| worker.leases.get(&lease.attempt));
+        if is_given_back(&end) && held.is_some_and(|held| held.epoch == lease.epoch) {
+            // A worker that gives a lease back has to stop, and gets none in its place; but not one that
+            // only delivers what a dead worker had left on its node.
             let reason = "it gives its leases back".to_owned();
             self.internal(Command::DrainWorker { worker, reason })?;
         }
@@ -567,6 +584,14 @@ impl Actor {
             }
             Ask::ResumePool { pool, reply } => {
                 let outcome = self.command(Command::ResumePool { pool })?;
+                self.answer(reply, outcome);
+            }
+            Ask::Restore { reply } => {
+                let stands = self.restore();
+                self.answer(reply, stands);
+            }
+            Ask::AcceptRestore { by, unheard, reply } => {
+                let outcome = self.accept_restore(by, unheard)?;
                 self.answer(reply, outcome);
             }
             Ask::Holder { lease, reply } => {

@@ -175,6 +175,16 @@ impl<'a> Commit<'a> {
         Ok(stored)
     }
 
+    /// Blobs that nothing needs any more. Whoever drops them has the store for itself: nothing that
+    /// would name them is in the same batch.
+    pub(crate) fn drop_blobs(&mut self, blobs: &[Digest]) {
+        for digest in blobs {
+            for kind in [Kind::Blob, Kind::BlobInfo] {
+                self.rocks.delete(&mut self.batch, Family::Blobs, &keys::digest(kind, digest));
+            }
+        }
+    }
+
     /// A step whose record was checked.
     pub(crate) fn step(&mut self, step: &StepWrite) -> Result<Receipt, ReportError> {
         let what = ReportKind::Step;

@@ -3,6 +3,7 @@
 //! ```text
 //! journal   e SEQUENCE               an event      s SEQUENCE               a snapshot through it
 //! runs      r RUN                    a run          m RUN                    that it came from another store
+//!           d RUN                    what was dropped of it
 //! episodes  E RUN INDEX              an episode    L RUN INDEX              who has its lease
 //! attempts  a RUN INDEX NUMBER       an attempt    l RUN INDEX NUMBER name  a log of it
 //!           k RUN INDEX NUMBER       what it keeps of the attempts before it
@@ -11,6 +12,7 @@
 //! blobs     b DIGEST                 the bytes     i DIGEST                 their count: that they are there
 //! layers    y KEY                    a layer
 //! meta      F                        the format    I                        the incarnation
+//!           R                        the incarnation that began with a backup
 //! ```
 //!
 //! SEQUENCE and RUN are 8 bytes, INDEX, NUMBER, STEP and CALL 4, DIGEST and KEY 32.
@@ -27,6 +29,7 @@ pub(crate) enum Kind {
     Snapshot = b's',
     Run = b'r',
     Arrival = b'm',
+    Dropped = b'd',
     Episode = b'E',
     Lease = b'L',
     Attempt = b'a',
@@ -41,6 +44,7 @@ pub(crate) enum Kind {
     Layer = b'y',
     Format = b'F',
     Incarnation = b'I',
+    Restored = b'R',
 }
 
 /// The longest list of ids but a digest: a step's, or a call's.

@@ -32,6 +32,8 @@ mod open;
 mod place;
 mod reader;
 mod records;
+mod restore;
+mod retention;
 mod rocks;
 mod store;
 mod ticket;
@@ -51,6 +53,8 @@ pub use records::{
     AttemptFinish, AttemptRecord, CallProgress, Cancellation, Change, EpisodeRecord, EpisodeState, JournalEntry,
     LayerRecord, LayerState, Receipt, RunRecord, ScopeRecord, Snapshot, StepProgress, StoredCall, StoredStep,
 };
+pub use restore::restore;
+pub use retention::{Dropped, Pruned, Pruning, PruningError};
 pub use store::{Blob, MAX_BLOB_BYTES, Store};
 pub use ticket::Ticket;
 pub use verify::{Finding, Verification, verify};

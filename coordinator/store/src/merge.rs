@@ -38,7 +38,9 @@ const BATCH_ROWS: usize = 1000;
 
 /// The rows of a run but its own, which is written last, in the order in which they are copied:
 /// what a row needs is there before it.
-const KINDS: [(Family, Kind); 8] = [
+const KINDS: [(Family, Kind); 9] = [
+    // First, since records after it may name what was dropped.
+    (Family::Runs, Kind::Dropped),
     (Family::Episodes, Kind::Episode),
     (Family::Attempts, Kind::Attempt),
     (Family::Attempts, Kind::Log),
@@ -229,8 +231,10 @@ impl Merge<'_> {
         for (plan, existed) in planned.iter().zip(there) {
             let tally = tally(&plan.origin.reader, plan.record.id).map_err(unreadable(&plan.origin.path))?;
             if !existed {
-                Copying { plan, target: &target, into: self.into, seen: HashSet::new(), written: &mut written }
-                    .run(self.at)?;
+                let dropped = plan.origin.reader.dropped(plan.record.id).map_err(unreadable(&plan.origin.path))?;
+                let (seen, is_pruned) = (HashSet::new(), dropped.is_some());
+                let (into, written) = (self.into, &mut written);
+                Copying { plan, target: &target, into, seen, is_pruned, written }.run(self.at)?;
                 let after = self::tally(&target, plan.record.id).map_err(unreadable(self.into))?;
                 if after != tally {
                     let (run, path) = (plan.record.id, plan.origin.path.clone());
@@ -283,7 +287,7 @@ fn unreadable(path: &Path) -> impl Fn(ReadError) -> MergeError + use<> {
     move |source| MergeError::Read { path: path.clone(), source }
 }
 
-fn is_over(reader: &Reader, run: &RunRecord) -> Result<bool, ReadError> {
+pub(crate) fn is_over(reader: &Reader, run: &RunRecord) -> Result<bool, ReadError> {
     let settled = |episode: &EpisodeRecord| matches!(episode.state, EpisodeState::Settled { .. });
     Ok(run.settled_at.is_some() && reader.episodes(run.id)?.iter().all(settled))
 }
@@ -302,13 +306,18 @@ fn is_there(plan: &Planned<'_>, target: &Store, into: &Path) -> Result<bool, Mer
     }
 }
 
-/// The kinds of all rows of a run.
+/// The kinds of all rows that make a run what it is: with its pictures or without them, it is the same.
 fn all_kinds() -> impl Iterator<Item = (Family, Kind)> {
-    std::iter::once((Family::Runs, Kind::Run)).chain(KINDS)
+    std::iter::once((Family::Runs, Kind::Run)).chain(KINDS).filter(|(_, kind)| *kind != Kind::Dropped)
 }
 
 /// The rows of a run of one kind, in order.
-fn rows(reader: &Reader, family: Family, kind: Kind, run: RunId) -> impl Iterator<Item = Result<Row, ReadError>> + '_ {
+pub(crate) fn rows(
+    reader: &Reader,
+    family: Family,
+    kind: Kind,
+    run: RunId,
+) -> impl Iterator<Item = Result<Row, ReadError>> + '_ {
     reader.rocks.rows(family, keys::run(kind, run))
 }
 
@@ -382,6 +391,8 @@ struct Copying<'a> {
     into: &'a Path,
     /// The blobs that were looked at.
     seen: HashSet<Digest>,
+    /// Whether pictures of it were dropped.
+    is_pruned: bool,
     written: &'a mut dyn FnMut(RunId),
 }
 
@@ -471,6 +482,10 @@ impl Copying<'_> {
             }
         }
         self.put(batch)?;
+        if self.is_pruned {
+            // What its records name may have been dropped; what they cannot be without was not.
+            needed.retain(|digest| !matches!(self.plan.origin.reader.blob_len(digest), Ok(None)));
+        }
         let missing = self.target.missing_blobs(&needed).map_err(unreadable(self.into))?;
         missing.first().map_or(Ok(()), |digest| {
             let (run, path) = (self.plan.record.id, self.plan.origin.path.clone());
@@ -497,7 +512,7 @@ impl Copying<'_> {
 }
 
 /// Every text of a record that is a digest: whether it names a blob, the store knows.
-fn named_by(value: &Value, found: &mut Vec<Digest>) {
+pub(crate) fn named_by(value: &Value, found: &mut Vec<Digest>) {
     match value {
         Value::String(text) if text.len() == 64 => found.extend(text.parse::<Digest>()),
         Value::Array(values) => values.iter().for_each(|value| named_by(value, found)),

@@ -39,7 +39,7 @@ const FORMAT: &str = "format";
 const FORMAT_PREFIX: &str = "longhaul-store ";
 
 /// The file that says that the folder is a copy.
-const RESTORED: &str = "restored";
+pub(crate) const RESTORED: &str = "restored";
 
 /// What a folder without a store may hold: what an opening that was cut short leaves.
 const LEFTOVERS: [&str; 2] = ["lock", "format.new"];
@@ -105,7 +105,7 @@ impl fmt::Display for Warning {
     }
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + 'a {
+pub(crate) fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> OpenError + 'a {
     move |source| OpenError::File { action, path: path.to_owned(), source }
 }
 
@@ -226,15 +226,16 @@ fn check_empty(path: &Path) -> Result<(), OpenError> {
 fn begin(path: &Path) -> Result<(), OpenError> {
     write_format(path)?;
     place::make_private_folder(&path.join(DATABASE)).map_err(failed("make", path))?;
-    place::sync_folder(path).map_err(failed("sync", path))
+    place::sync_folder(path).map_err(failed("sync", path))?;
+    place::sync_parent(path).map_err(failed("sync the parent of", path))
 }
 
-fn write_format(path: &Path) -> Result<(), OpenError> {
+pub(crate) fn write_format(path: &Path) -> Result<(), OpenError> {
     write_private(path, "format.new", format!("{FORMAT_PREFIX}{}\n", known()).as_bytes())?;
     fs::rename(path.join("format.new"), path.join(FORMAT)).map_err(failed("write the format of", path))
 }
 
-fn write_private(folder: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
+pub(crate) fn write_private(folder: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
     let path = folder.join(name);
     let write = || {
         let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
@@ -258,8 +259,10 @@ fn settle_incarnation(rocks: &Rocks, path: &Path, incarnation: u64) -> Result<bo
     }
     let mut batch = WriteBatch::default();
     // One that is only raised to this format stays itself.
-    let incarnation = (restored || known_format.is_none()).then(|| format::encode_json(&incarnation));
-    let values = [(Kind::Format, Some(format::encode_json(&known()))), (Kind::Incarnation, incarnation)];
+    let own = (restored || known_format.is_none()).then(|| format::encode_json(&incarnation));
+    let began = restored.then(|| format::encode_json(&incarnation));
+    let values =
+        [(Kind::Format, Some(format::encode_json(&known()))), (Kind::Incarnation, own), (Kind::Restored, began)];
     for (kind, value) in values.into_iter().filter_map(|(kind, value)| Some((kind, value?))) {
         let value = value.map_err(|error| OpenError::Rocks { path: path.to_owned(), reason: error.to_string() })?;
         rocks.put(&mut batch, Family::Meta, &keys::meta(kind), &value);
@@ -290,6 +293,11 @@ pub(crate) fn read_incarnation(rocks: &Rocks, path: &Path) -> Result<u64, OpenEr
     })
 }
 
+/// Whether the incarnation of a store began with a backup.
+pub(crate) fn is_restored(rocks: &Rocks, incarnation: u64) -> Result<bool, ReadError> {
+    Ok(read_meta::<u64>(rocks, Kind::Restored)? == Some(incarnation))
+}
+
 /// Copies the store in the folder `path`, which no process has open, into the folder
 /// `copy`, which is not there yet.
 ///
@@ -315,5 +323,6 @@ pub(crate) fn checkpoint(rocks: &Rocks, path: &Path) -> Result<(), OpenError> {
     rocks.checkpoint(&database).map_err(|reason| OpenError::Rocks { path: path.to_owned(), reason })?;
     place::make_files_private(&database).map_err(failed("set the mode of the files in", &database))?;
     write_format(path)?;
-    place::sync_folder(path).map_err(failed("sync", path))
+    place::sync_folder(path).map_err(failed("sync", path))?;
+    place::sync_parent(path).map_err(failed("sync the parent of", path))
 }

@@ -81,6 +81,16 @@ pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     std::fs::File::open(path)?.sync_all()
 }
 
+/// Syncs the folder that a folder is in, so that it is there itself.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match sync_folder(parent.unwrap_or_else(|| Path::new("."))) {
+        // Where others may make folders for us, and we may not read.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -63,6 +63,15 @@ impl Reader {
         self.incarnation
     }
 
+    /// Whether this incarnation began with a backup: what came after that is not known to it.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub fn is_restored(&self) -> Result<bool, ReadError> {
+        open::is_restored(&self.rocks, self.incarnation)
+    }
+
     /// The newest snapshot of the engine.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ pub struct RunRecord {
     /// What it may spend and has spent, by scope; the run's own first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<ScopeRecord>,
+    /// The run file that it was submitted from, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// What a scope of a run may spend and has spent.

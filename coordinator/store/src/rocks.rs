@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use rocksdb::{
-    BlockBasedOptions, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, Direction, InfoLogger,
-    IteratorMode, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
+    BlockBasedOptions, BottommostLevelCompaction, ColumnFamilyDescriptor, CompactOptions, DB, DBCompressionType,
+    DBRecoveryMode, Direction, InfoLogger, IteratorMode, LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
 use crate::error::ReadError;
@@ -138,6 +138,24 @@ impl Rocks {
 
     pub(crate) fn put(&self, batch: &mut WriteBatch, family: Family, key: &[u8], value: &[u8]) {
         batch.put_cf(self.handle(family), key, value);
+    }
+
+    pub(crate) fn delete(&self, batch: &mut WriteBatch, family: Family, key: &[u8]) {
+        batch.delete_cf(self.handle(family), key);
+    }
+
+    /// Gives the space of what was deleted back to the disk: that is done by compactions alone, and
+    /// of files of values by those that look at all of them, and not at the older half.
+    pub(crate) fn give_space_back(&self, family: Family) -> Result<(), String> {
+        let handle = self.handle(family);
+        let of_all =
+            [("blob_garbage_collection_age_cutoff", "1.0"), ("blob_garbage_collection_force_threshold", "0.0")];
+        let flushed = self.0.set_options_cf(handle, &of_all).and_then(|()| self.0.flush_cf(handle));
+        flushed.map_err(rocksdb::Error::into_string)?;
+        let mut options = CompactOptions::default();
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        self.0.compact_range_cf_opt(handle, None::<&[u8]>, None::<&[u8]>, &options);
+        Ok(())
     }
 
     /// Deletes from `from` to `to`, `to` not included.

@@ -242,6 +242,11 @@ impl Store {
         self.send(|done| Command::Rows { rows, done })
     }
 
+    /// Drops blobs, whatever names them: that nothing does which needs them, its caller has found.
+    pub(crate) fn drop_blobs(&self, blobs: Vec<Digest>) -> Ticket<(), WriteError> {
+        self.send(|done| Command::DropBlobs { blobs, done })
+    }
+
     /// Stores the engine's state as it was after event `through`. Recovery is the newest
     /// snapshot and the events after it.
     pub fn put_snapshot(&self, through: u64, state: Vec<u8>) -> Ticket<(), PruneError> {

@@ -21,6 +21,7 @@ use crate::lock::SharedLock;
 use crate::merge::Arrival;
 use crate::reader::{Reader, damaged, decode};
 use crate::records::{AttemptRecord, CallProgress, EpisodeRecord, EpisodeState, LayerRecord, RunRecord, StepProgress};
+use crate::retention::{self, Dropped};
 use crate::{format, logfile, open};
 
 /// More findings than this are counted, not kept: a store that lost a file has thousands.
@@ -75,7 +76,8 @@ impl Reader {
     /// to it meanwhile is not in the way.
     #[must_use]
     pub fn verify(&self) -> Verification {
-        let mut check = Check { reader: self, found: Verification::default(), blobs: HashSet::new() };
+        let (found, blobs) = (Verification::default(), HashSet::new());
+        let mut check = Check { reader: self, found, blobs, dropped: self.all_dropped() };
         check.files();
         // Blobs first: the others name them.
         check.family(Family::Blobs, Check::blob);
@@ -112,6 +114,8 @@ struct Check<'a> {
     found: Verification,
     /// The blobs that are there.
     blobs: HashSet<Digest>,
+    /// The runs whose pictures were dropped: their records may name what is not there.
+    dropped: HashSet<RunId>,
 }
 
 type Row<'r> = (&'r [u8], &'r [u8]);
@@ -213,6 +217,10 @@ impl Check<'_> {
     }
 
     fn run(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
+        if let Some(run) = keys::read_run(Kind::Dropped, key) {
+            decode::<Dropped>(family, key, value).map_err(|error| error.to_string())?;
+            return if self.is_arriving(run) { Ok(()) } else { there(self.reader.run(run), "its run") };
+        }
         if let Some(run) = keys::read_run(Kind::Arrival, key) {
             let arrival: Arrival = decode(family, key, value).map_err(|error| error.to_string())?;
             if arrival.whole {
@@ -267,6 +275,9 @@ impl Check<'_> {
         if let Some((id, _)) = keys::read_log(key) {
             let digest: Digest = decode(family, key, value).map_err(|error| error.to_string())?;
             self.needs_attempt(id)?;
+            if retention::is_droppable(key) && self.may_lack(id.episode.run) {
+                return Ok(());
+            }
             return self.needs_blob(&digest);
         }
         if let Some(id) = keys::read_attempt(Kind::Line, key) {
@@ -342,7 +353,14 @@ impl Check<'_> {
         }
         let record = step.record().map_err(|error| error.to_string())?;
         self.needs_attempt(id)?;
+        if self.may_lack(id.episode.run) {
+            return Ok(());
+        }
         self.needs_blob(&record.screen.png)
+    }
+
+    fn may_lack(&self, run: RunId) -> bool {
+        self.dropped.contains(&run)
     }
 
     fn ledger(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
@@ -371,7 +389,9 @@ impl Check<'_> {
             return Err(format!("it is call {}", record.number));
         }
         self.needs_attempt(id)?;
-        record.blobs().try_for_each(|blob| self.needs_blob(&blob))
+        let parts = if self.may_lack(id.episode.run) { &[] } else { record.parts.as_slice() };
+        let bodies = [Some(record.request), record.response].into_iter().flatten();
+        bodies.chain(parts.iter().copied()).try_for_each(|blob| self.needs_blob(&blob))
     }
 
     fn layer(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
@@ -384,7 +404,7 @@ impl Check<'_> {
     }
 
     fn meta(&mut self, family: Family, (key, value): Row<'_>) -> Result<(), String> {
-        let known = [Kind::Format, Kind::Incarnation].iter().any(|kind| keys::meta(*kind) == key);
+        let known = [Kind::Format, Kind::Incarnation, Kind::Restored].iter().any(|kind| keys::meta(*kind) == key);
         if !known {
             return Err("its key is not known".to_owned());
         }

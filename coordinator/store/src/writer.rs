@@ -43,6 +43,7 @@ pub(crate) enum Command {
     Snapshot { through: u64, state: Vec<u8>, done: Completer<(), PruneError> },
     Prune { through: u64, done: Completer<(), PruneError> },
     Rows { rows: Vec<RawRow>, done: Completer<(), WriteError> },
+    DropBlobs { blobs: Vec<Digest>, done: Completer<(), WriteError> },
 }
 
 /// Answers a caller once it is known what became of the batch.
@@ -68,6 +69,7 @@ impl Command {
             Self::Call { call, .. } => call.record_json.len() + 512,
             Self::Snapshot { state, .. } => state.len(),
             Self::Resumed { .. } | Self::Log { .. } | Self::Prune { .. } => 128,
+            Self::DropBlobs { blobs, .. } => blobs.len() * 80,
             Self::Rows { rows, .. } => rows.iter().map(|(_, key, value)| key.len() + value.len()).sum(),
         }
     }
@@ -82,6 +84,8 @@ impl Command {
             | Self::Resumed { .. }
             | Self::Snapshot { .. }
             | Self::Prune { .. } => floor.journal,
+            // It makes room.
+            Self::DropBlobs { .. } => 0,
         }
     }
 
@@ -94,7 +98,7 @@ impl Command {
             }
             Self::Log { done, .. } => done.complete(Err(error.into())),
             Self::Snapshot { done, .. } | Self::Prune { done, .. } => done.complete(Err(error.into())),
-            Self::Rows { done, .. } => done.complete(Err(error)),
+            Self::Rows { done, .. } | Self::DropBlobs { done, .. } => done.complete(Err(error)),
         }
     }
 
@@ -112,6 +116,10 @@ impl Command {
             Self::Prune { through, done } => answer(done, commit.prune(through)),
             Self::Rows { rows, done } => {
                 commit.rows(rows);
+                answer(done, Ok(()))
+            }
+            Self::DropBlobs { blobs, done } => {
+                commit.drop_blobs(&blobs);
                 answer(done, Ok(()))
             }
         }

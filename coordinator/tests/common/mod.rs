@@ -96,6 +96,14 @@ impl World {
         Self::from(config(to), folder).await
     }
 
+    /// All of whose workers, which are on one node, may start something at one time.
+    pub(crate) async fn start_unpaced() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = config(folder.path().join("store"));
+        config.engine.max_starting = u32::MAX;
+        Self::from(config, folder).await
+    }
+
     pub(crate) async fn start_with_short_leases() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = config(folder.path().join("store"));
@@ -311,7 +319,13 @@ impl World {
             agents: vec![agent],
             envs: vec![EnvEntry { name: "calc_env".to_owned(), plan: env, resources }],
             episodes: plans.into_iter().enumerate().map(entry).collect(),
-            retry: RetryPolicy { max_attempts: 3, max_cut_offs: 3, backoff: Millis(1), resume: ResumePolicy::Restart },
+            retry: RetryPolicy {
+                max_attempts: 3,
+                max_cut_offs: 3,
+                backoff: Millis(1),
+                resume: ResumePolicy::Restart,
+                snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
+            },
             budgets,
             gateway,
             until: None,
@@ -438,6 +452,15 @@ impl FakeWorker {
         message.message.expect("a message")
     }
 
+    /// What `pick` makes of the first message that it takes; what comes before that is passed over.
+    pub(crate) async fn until<T>(&mut self, pick: impl Fn(Down) -> Option<T>) -> T {
+        loop {
+            if let Some(picked) = pick(self.next().await) {
+                return picked;
+            }
+        }
+    }
+
     /// A lease that comes while something else is waited for; they are also sent again
     /// after a reconnect.
     fn keep(&mut self, lease: &v1::Lease) {
@@ -505,6 +528,13 @@ impl FakeWorker {
 
     pub(crate) async fn step(&self, lease: &LeaseRef, number: u32) {
         let record_json = serde_json::to_vec(&record(number)).expect("JSON").into();
+        self.say(Up::Step(v1::StepReport { attempt: Some((*lease).into()), number, record_json })).await;
+    }
+
+    /// A step whose screenshot was put before.
+    pub(crate) async fn step_showing(&self, lease: &LeaseRef, number: u32, png: Digest) {
+        let screen = Screenshot { png, width: 1280, height: 720 };
+        let record_json = serde_json::to_vec(&StepRecord { screen, ..record(number) }).expect("JSON").into();
         self.say(Up::Step(v1::StepReport { attempt: Some((*lease).into()), number, record_json })).await;
     }
 

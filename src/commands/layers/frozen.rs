@@ -60,6 +60,7 @@ impl Frozen {
                 max_cut_offs: 1,
                 backoff: longhaul_core::time::Millis(0),
                 resume: longhaul_core::resume::ResumePolicy::Restart,
+                snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
             },
             hook_policies: policies,
             seed: 0,

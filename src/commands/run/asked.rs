@@ -24,7 +24,7 @@ pub(super) fn asked(args: &RunArgs) -> Result<RunFile, CliError> {
 }
 
 /// A benchmark is a folder, whatever its name.
-fn is_run_file(path: &Path) -> bool {
+pub(super) fn is_run_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "toml") && !path.is_dir()
 }
 
@@ -76,6 +76,7 @@ fn of_line(args: &RunArgs) -> RunFile {
         max_attempts: args.max_attempts,
         max_cut_offs: args.max_cut_offs,
         resume: args.resume,
+        snapshots: args.snapshots,
         unfit: args.unfit,
         prices: budget.prices.clone(),
     }

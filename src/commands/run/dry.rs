@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::cost::{Cost, Earlier, Likely, Most};
 use super::pick::Wanted;
-use crate::benchmark::{EnvPreview, OnRefusal, PassedOver, PlanError, Preset, RoundsInfo, judged, preview};
+use crate::benchmark::{EnvPreview, OnRefusal, PassedOver, PlanError, Preset, RoundsInfo, preview, ready};
 use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::output::{self, Format, Table, Tone, cut};
@@ -33,7 +33,7 @@ pub(super) fn show(wanted: &Wanted, args: &RunArgs, settings: &Settings, earlier
 /// `--check`: that everything was checked, in a line.
 pub(super) fn checked(wanted: &Wanted, format: Format) -> Result<(), CliError> {
     let (tasks, agents, samples) = (wanted.picked.tasks.len(), wanted.agents.len(), wanted.samples);
-    judged(&wanted.picked.benchmark, &wanted.picked.tasks, &wanted.models)
+    ready(&wanted.picked.benchmark, &wanted.picked.tasks, &wanted.agents, &wanted.models)
         .map_err(|error| CliError::Plan(Box::new(error)))?;
     let envs = preview(&wanted.picked.benchmark, &wanted.picked.tasks, wanted.gpus);
     let refused: Vec<&EnvPreview> = envs.iter().filter(|env| env.refused.is_some()).collect();
@@ -66,6 +66,7 @@ fn as_json(wanted: &Wanted, envs: &[EnvPreview], cost: &Cost) -> serde_json::Val
             "rounds": rounds.rounds,
             "assertions": rounds.assertions,
             "asks_judge": rounds.asks_judge,
+            "caps_dollars": rounds.caps_dollars,
         })).collect::<Vec<_>>(),
         "agents": wanted.agents.iter().map(|agent| agent.name()).collect::<Vec<_>>(),
         "samples": wanted.samples,

@@ -8,11 +8,13 @@ mod embedded;
 mod like;
 mod order;
 mod pick;
+mod same;
 pub(crate) mod secrets;
 mod submit;
 
 use std::path::Path;
 
+use longhaul_core::outcome::SettlementKind;
 use longhaul_proto::v1;
 use serde_json::json;
 
@@ -23,10 +25,12 @@ pub(crate) use pick::{
 pub(crate) use submit::new_run;
 
 use self::like::Like;
+use self::same::Same;
 use self::secrets::MissingKey;
 use crate::cli::{RunArgs, SourceArgs, VenueArgs};
 use crate::client::{Client, Source};
 use crate::commands::preflight::Preflight;
+use crate::commands::resume::{self, GoOn};
 use crate::commands::{generations, layers};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -66,7 +70,7 @@ pub(crate) struct Hosting<'a> {
 ///
 /// An input is wrong, the machine lacks something, the store or the coordinator refuses,
 /// or a signal came.
-pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Result<Exit, CliError> {
+pub async fn run(args: RunArgs, settings: &Settings, from: Option<&Path>) -> Result<Exit, CliError> {
     let mut asked = asked::asked(&args)?;
     if args.print_run_file {
         output::data(&runfile::print(&asked)).map_err(CliError::Output)?;
@@ -96,11 +100,47 @@ pub async fn run(args: RunArgs, settings: &Settings, file: Option<&Path>) -> Res
         dry::checked(&wanted, args.format)?;
         return Ok(Exit::Success);
     }
+    if let Some(file) = same::file(&args.pick.benchmark)? {
+        wanted.file = Some(file.clone());
+        wanted.turn = Some(same::turn(&file).await?);
+        if !args.new {
+            match same::look(wanted, &file, &args.venue, settings).await? {
+                Same::New(new) => wanted = *new,
+                Same::Run(source, run) => return Box::pin(again(source, *run, args, settings, from)).await,
+            }
+        }
+    }
     keys_are_there(&wanted.missing_keys, &args.venue)?;
     let reporting = Reporting::Verdicts(args.format);
-    let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file };
+    let hosting = Hosting { venue: &args.venue, detach: args.detach, reporting, settings, file: from };
     let summary = Box::pin(host(wanted.into(), &hosting)).await?;
     settled(summary.as_ref(), args.fail_on_fault)
+}
+
+/// Goes on with the run that was made of the run file, or shows it if it is over.
+async fn again(
+    source: Source,
+    run: v1::RunSummary,
+    args: RunArgs,
+    settings: &Settings,
+    from: Option<&Path>,
+) -> Result<Exit, CliError> {
+    let RunArgs { venue, detach, format, fail_on_fault, .. } = args;
+    output::note(&format!(
+        "run {} was made of this file, and nothing has changed since (--new starts another)",
+        run.run_id
+    ));
+    if run.queued + run.active + run.cancelled > 0 {
+        let how = GoOn { venue, detach, format, fail_on_fault };
+        return resume::go_on(source, &run, vec![SettlementKind::Cancelled], how, settings, from).await;
+    }
+    if detach {
+        output::data(&format!("{}\n", run.run_id)).map_err(CliError::Output)?;
+    } else {
+        let place = source.store_path().await?;
+        verdicts(&source, &run, format, &place).await?;
+    }
+    settled(Some(&run), fail_on_fault)
 }
 
 /// A run with a coordinator of its own needs its keys here; another coordinator may have them.

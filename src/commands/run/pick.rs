@@ -1,5 +1,6 @@
 //! What a command line asks to be run, read and checked before anything starts.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use longhaul_core::agent::AuditPlan;
@@ -132,6 +133,10 @@ pub(crate) struct Wanted {
     pub(crate) earlier: Option<EarlierRun>,
     /// How it stands beside other runs of its coordinator.
     pub(crate) priority: i32,
+    /// The run file that it comes from, by its whole path: the same file again means the same run.
+    pub(crate) file: Option<String>,
+    /// Its turn with that file, until it is submitted.
+    pub(crate) turn: Option<File>,
     pub(crate) name: String,
     pub(crate) preset: Option<Preset>,
     pub(crate) models: ModelTerms,
@@ -167,6 +172,7 @@ impl Wanted {
             max_cut_offs: run.max_cut_offs.unwrap_or(settings.run.max_cut_offs),
             backoff: settings.run.backoff,
             resume: run.resume.unwrap_or(settings.run.resume),
+            snapshots: run.snapshots.unwrap_or(settings.run.snapshots),
         };
         Ok(Self {
             picked,
@@ -184,6 +190,8 @@ impl Wanted {
             name: run.name.clone().unwrap_or_else(|| default_name(&pick_args.benchmark)),
             preset: run.preset,
             priority: 0,
+            file: None,
+            turn: None,
             models,
             keys,
             missing_keys,

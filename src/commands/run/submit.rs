@@ -37,12 +37,14 @@ impl Blobs for Uploading {
 /// Submits a run; it is durable when this returns.
 pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId, CliError> {
     let (run, _) = new_run()?;
-    let priority = wanted.priority;
+    let (priority, file) = (wanted.priority, wanted.file.take().unwrap_or_default());
+    // Until the answer is here: who is given the same file meanwhile waits for it.
+    let _turn = wanted.turn.take();
     // Before the run: its first lease may call a model.
     secrets::put(client, std::mem::take(&mut wanted.keys)).await?;
     let (sink, uploader) = upload::channel();
     // Reading and digesting files holds a thread; the uploader empties the sink meanwhile.
-    let planning = tokio::task::spawn_blocking(move || planned(&wanted, run, sink));
+    let planning = tokio::task::spawn_blocking(move || planned(&wanted, run, &mut Uploading(sink)));
     let (planned, uploaded) = tokio::join!(planning, uploader.run(client));
     // If the upload failed, planning failed too, for that reason.
     let uploaded = uploaded?;
@@ -70,6 +72,7 @@ pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId,
         plan: convert::digest_bytes(&planned.digest).into(),
         priority,
         limits_millis: planned.limits.iter().map(|limit| limit.0).collect(),
+        file,
     };
     client.control.clone().submit(request).await.map_err(client.refused("take the run"))?;
     output::note(&format!(
@@ -81,7 +84,12 @@ pub(super) async fn submit(client: &Client, mut wanted: Wanted) -> Result<RunId,
     Ok(run)
 }
 
-fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, PlanError> {
+/// Freezes what is wanted as this run: the same things give the same digest.
+///
+/// # Errors
+///
+/// It cannot be planned, or a blob was not taken.
+pub(super) fn planned(wanted: &Wanted, run: RunId, blobs: &mut dyn Blobs) -> Result<Planned, PlanError> {
     let request = Request {
         name: wanted.name.clone(),
         tasks: &wanted.picked.tasks,
@@ -98,5 +106,5 @@ fn planned(wanted: &Wanted, run: RunId, sink: upload::Sink) -> Result<Planned, P
         extent: wanted.extent,
         models: &wanted.models,
     };
-    plan(&wanted.picked.benchmark, &request, &mut Uploading(sink))
+    plan(&wanted.picked.benchmark, &request, blobs)
 }

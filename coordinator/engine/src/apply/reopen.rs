@@ -46,7 +46,7 @@ impl Engine {
             settled_at: kept.summary.settled_at,
             open: 0,
             episodes: revived.episodes.clone(),
-            terms: RunTerms { priority: kept.priority, limits: Vec::new() },
+            terms: RunTerms { priority: kept.priority, limits: Vec::new(), file: kept.file },
         };
         self.state.runs.insert(id, run);
         self.state.order.push(id);

@@ -101,8 +101,8 @@ impl<'a> Draft<'a> {
             let end = retry::recordable(end);
             let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::of(&end), at);
             self.push(Event::AttemptEnded { at, lease, worker, end: end.clone(), steps, cut_off, purses });
-            let (ending, resumes) = (Ending::Reported(end), self.resumes(worker, lease.attempt));
-            self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off });
+            let (ending, (resumes, stopped)) = (Ending::Reported(end), self.held(worker, lease.attempt));
+            self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off, stopped });
             return Ok(());
         }
         let past = lease.attempt.number.checked_sub(1).and_then(|index| episode.past.get(usize::try_from(index).ok()?));
@@ -129,14 +129,15 @@ impl<'a> Draft<'a> {
         let cut_off = self.engine.cut_off(worker, lease.attempt, PastEnd::Lost(fault.class), at);
         let steps = self.engine.volatile.steps.get(&lease.attempt).copied().unwrap_or_default();
         self.push(Event::AttemptLost { at, lease, worker, fault: fault.clone(), cut_off, steps });
-        let (ending, resumes) = (Ending::Lost(fault), self.resumes(worker, lease.attempt));
-        self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off });
+        let (ending, (resumes, stopped)) = (Ending::Lost(fault), self.held(worker, lease.attempt));
+        self.after(lease.attempt, &Over { worker, ending: &ending, steps, resumes, cut_off, stopped });
     }
 
-    /// Whether a live attempt is to go on where the one before it was cut off.
-    fn resumes(&self, worker: WorkerId, attempt: AttemptId) -> bool {
+    /// Whether a live attempt is to go on where the one before it was cut off, and whether a person
+    /// asked for its end.
+    fn held(&self, worker: WorkerId, attempt: AttemptId) -> (bool, bool) {
         let lease = self.state().workers.get(&worker).and_then(|worker| worker.leases.get(&attempt));
-        lease.is_some_and(|lease| lease.resumes)
+        lease.map_or((false, false), |lease| (lease.resumes, lease.stopped))
     }
 
     /// What becomes of an episode after its attempt.

@@ -130,11 +130,14 @@ impl Draft<'_> {
         cap: Money,
         by: String,
     ) -> Result<(), Rejection> {
-        if self.state().forgotten.contains_key(&run) {
-            return Err(Rejection::RunOver { run });
-        }
-        let record = self.state().runs.get(&run).ok_or(Rejection::UnknownRun { run })?;
-        if record.settled_at.is_some() {
+        let state = self.state();
+        let record = state.runs.get(&run);
+        let counts = match (record, state.forgotten.get(&run)) {
+            (Some(record), _) => record.counts(),
+            (None, Some(kept)) => kept.summary.counts,
+            (None, None) => return Err(Rejection::UnknownRun { run }),
+        };
+        if counts.passed.saturating_add(counts.failed) == counts.total() {
             return Err(Rejection::RunOver { run });
         }
         let caps = self.caps_of(run, record, &scope);
@@ -150,7 +153,7 @@ impl Draft<'_> {
     }
 
     /// The caps of a scope; of agents that share a name, each.
-    fn caps_of(&self, id: RunId, run: &Run, scope: &ScopeName) -> Vec<Money> {
+    fn caps_of(&self, id: RunId, run: Option<&Run>, scope: &ScopeName) -> Vec<Money> {
         let Some(ledger) = self.state().ledgers.get(&id) else { return Vec::new() };
         match scope {
             ScopeName::Run => ledger.run.cap.into_iter().collect(),
@@ -161,7 +164,7 @@ impl Draft<'_> {
             }
             ScopeName::Episode(episode) if episode.run == id => {
                 let known = ledger.episodes.get(&episode.index).and_then(|account| account.cap);
-                let planned = || run.episode(episode.index)?.1.max_cost;
+                let planned = || run?.episode(episode.index)?.1.max_cost;
                 known.or_else(planned).into_iter().collect()
             }
             ScopeName::Episode(_) => Vec::new(),

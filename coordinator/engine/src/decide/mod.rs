@@ -6,6 +6,7 @@ mod draft;
 mod escrow;
 mod layers;
 mod placement;
+mod restored;
 mod resume;
 mod retry;
 mod runs;
@@ -72,6 +73,13 @@ impl Engine {
             Command::QueueUnreachable { reason } => draft.queue_unreachable(reason),
             Command::AccountingSeen { jobs } => drop(draft.jobs_seen(&jobs)),
             Command::Tick => self.tick(&mut draft),
+            Command::StoreRestored { incarnation } => draft.store_restored(incarnation),
+            Command::AttemptHeard { worker, lease } => {
+                if let Some(known) = self.state.workers.get(&worker) {
+                    draft.adopt(lease, worker, &known.profile.hostname);
+                }
+            }
+            Command::AcceptRestore { by } => draft.accept_restore(by)?,
         }
         Ok(draft.finish())
     }
@@ -79,6 +87,10 @@ impl Engine {
     /// First what is over, and only when nothing is, what can be started: so that what
     /// is placed is placed on the state that the endings leave.
     fn tick(&self, draft: &mut Draft<'_>) {
+        if self.state.is_closed() {
+            // Nothing runs out, and nothing is begun or paid, before it is accepted.
+            return;
+        }
         let clock = self.volatile.clock;
         let over = |end: Option<Timestamp>| end.is_some_and(|end| end <= clock);
         for (worker, lease, _) in self.state.leases() {

@@ -30,6 +30,8 @@ pub(super) struct Over<'a> {
     pub(super) resumes: bool,
     /// How much time its worker had left when it began, if the end of that time cut it off.
     pub(super) cut_off: Option<Millis>,
+    /// Whether a person had asked for its end.
+    pub(super) stopped: bool,
 }
 
 /// What becomes of an episode.
@@ -93,6 +95,8 @@ fn next_of_any(engine: &Engine, id: EpisodeId, over: &Over<'_>) -> Next {
         }
         // Whatever else ends after a cancel had no verdict before it.
         _ if run.cancelled.is_some() => Next::Settle(Settlement::Cancelled),
+        // Stopped as a person had wanted it, who then had the run go on.
+        Ending::Reported(AttemptEnd::Cancelled) if over.stopped => Next::Requeue(Millis(0)),
         Ending::Reported(end @ AttemptEnd::Cancelled) => {
             let message = "the worker stopped the attempt as cancelled, which nobody had asked for".to_owned();
             let fault = Fault { class: FaultClass::Preempted, message, log_tail: None };

@@ -22,6 +22,9 @@ impl Draft<'_> {
         if self.state().workers.get(&worker).is_some_and(|known| known.profile.capacity != profile.capacity) {
             return Err(Rejection::WorkerChanged { worker });
         }
+        for lease in &live {
+            self.adopt(*lease, worker, &profile.hostname);
+        }
         let at = self.at;
         self.push(Event::WorkerConnected { at, worker, session, profile, live, readiness });
         Ok(())

@@ -149,4 +149,7 @@ pub struct Lease {
     /// Whether the attempt is to go on where the one before it was cut off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumes: bool,
+    /// Whether a person asked for the end of the attempt: its worker was told to stop it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }

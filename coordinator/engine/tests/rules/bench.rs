@@ -107,6 +107,7 @@ pub(crate) fn plan(envs: Vec<EnvEntry>, episodes: &[u32]) -> RunPlan {
             max_cut_offs: 3,
             backoff: Millis(8_000),
             resume: longhaul_core::resume::ResumePolicy::Restart,
+            snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
         },
         budgets: RunBudgets::default(),
         gateway: None,

@@ -6,6 +6,7 @@ use longhaul_core::budget::RunBudgets;
 use longhaul_core::call::{Certainty, PurseKind};
 use longhaul_core::money::Money;
 use longhaul_core::outcome::{FaultClass, Settlement, SettlementKind};
+use longhaul_engine::state::Revived;
 use longhaul_engine::{Command, Effect, Engine, EscrowRest, Event, Notice, Rejection, ScopeName, Snapshot, WaitReason};
 
 use crate::bench::{Bench, capacity, episode, fault, run_id, settings};
@@ -105,14 +106,14 @@ fn a_bill_beyond_the_bound_is_settled_shown_and_stops_the_scope_until_a_person_r
     wallet.purse.settle(number, cents(25), Certainty::Reported);
     wallet.report(&mut bench);
     let view = of_run(&bench);
-    assert_eq!((view.settled, view.overshoot), (cents(25), cents(5)), "five beyond all that it was granted");
-    assert!(view.stopped.is_some_and(|why| why.contains("$0.05 more")));
+    assert_eq!((view.settled, view.overshoot), (cents(25), cents(15)), "also what its purse could pay for");
+    assert!(view.stopped.is_some_and(|why| why.contains("$0.15 more")));
     other.purse.give_back(Money::ZERO);
     let events = other.ask(&mut bench, cents(10));
     assert!(refusal(&bench, &events).contains("is stopped"));
     raise(&mut bench, ScopeName::Run, cents(110)).expect("it is higher");
     other.call(&mut bench, cents(10), cents(10));
-    assert_eq!(of_run(&bench).overshoot, cents(5), "it stays shown");
+    assert_eq!(of_run(&bench).overshoot, cents(15), "it stays shown");
 }
 
 #[test]
@@ -204,6 +205,35 @@ fn episodes_that_cannot_begin_for_want_of_money_are_not_started_and_those_that_b
     again.end(&mut bench);
     let summary = bench.engine.summary(run_id(1)).expect("it is there");
     assert_eq!((summary.counts.not_started, summary.settled_at.is_some()), (2, true));
+}
+
+#[test]
+fn more_money_for_a_run_that_is_over_lets_what_was_not_started_begin() {
+    let mut bench = Bench::new();
+    bench.submit(1, priced(3, capped(cents(25))));
+    bench.connect(1, capacity(1_000, 100_000, 0));
+    let mut wallet = Wallet::of(&bench, 0);
+    wallet.call(&mut bench, cents(10), cents(10));
+    wallet.call(&mut bench, cents(10), cents(10));
+    wallet.end(&mut bench);
+    assert_eq!(
+        (kind(&bench, 1), kind(&bench, 2)),
+        (Some(SettlementKind::NotStarted), Some(SettlementKind::NotStarted))
+    );
+    let run = &bench.engine.state().runs[&run_id(1)];
+    let revived = Revived { plan: run.plan.clone(), submitted_at: run.submitted_at, episodes: run.episodes.clone() };
+    bench.step(Command::ForgetRun { run: run_id(1) });
+    assert_eq!(raise(&mut bench, ScopeName::Run, cents(100)).expect("it is higher").len(), 1);
+    assert_eq!(of_run(&bench).cap, Some(cents(100)));
+    let kinds = vec![SettlementKind::NotStarted];
+    let (by, revived) = ("me".to_owned(), Some(Box::new(revived)));
+    bench.step(Command::ResumeRun { run: run_id(1), by, kinds, revived });
+    bench.pass_with(1_000, &[1]);
+    assert!(bench.is_active(1, 1), "there is money for it");
+    let mut next = Wallet::of(&bench, 1);
+    next.call(&mut bench, cents(10), cents(10));
+    assert_eq!(of_run(&bench).settled, cents(30), "what was spent before counts");
+    bench.engine.check_invariants().expect("the invariants hold");
 }
 
 #[test]

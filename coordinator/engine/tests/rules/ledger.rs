@@ -59,6 +59,11 @@ impl Wallet {
         Self { lease: bench.lease(1, index), kind, purse: Purse::default(), calls: 0 }
     }
 
+    /// Of an attempt that the engine does not know.
+    pub(crate) fn of_lease(lease: LeaseRef) -> Self {
+        Self { lease, kind: EPISODE, purse: Purse::default(), calls: 0 }
+    }
+
     /// Asks for the money of a call, and hears the answers to it.
     pub(crate) fn ask(&mut self, bench: &mut Bench, bound: Money) -> Vec<Event> {
         let short = self.purse.reserve(u32::MAX, bound).expect_err("it has to ask");

@@ -9,6 +9,7 @@ mod layers;
 mod ledger;
 mod offers;
 mod placement;
+mod restored;
 mod resume;
 mod runs;
 mod samples;

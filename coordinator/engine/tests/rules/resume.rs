@@ -190,6 +190,27 @@ fn a_cancelled_run_goes_on_with_what_has_no_verdict_also_once_it_was_forgotten()
 }
 
 #[test]
+fn a_run_that_goes_on_at_once_after_a_cancel_has_used_up_no_attempt() {
+    let mut bench = Bench::new();
+    let mut plan = small(1);
+    plan.retry.max_attempts = 1;
+    bench.submit(1, plan);
+    bench.connect(1, capacity(2_000, 8_000, 1));
+    let first = bench.lease(1, 0);
+    bench.step(Command::CancelRun { run: run_id(1), by: "somebody".to_owned() });
+    // Its worker was told to stop it, and has not yet.
+    go_on(&mut bench, &[SettlementKind::Cancelled], None).expect("it goes on");
+    bench.end(first, AttemptEnd::Cancelled);
+    bench.pass_with(2_000, &[1]);
+    assert_eq!(bench.lease(1, 0).attempt.number, 2, "it is stopped, and begun again");
+    let used = bench.engine.episode(episode(1, 0)).expect("it is there").counted_attempts();
+    assert_eq!(used, 0);
+    // What nobody had asked for counts: a worker that stops everything is stopped in the end.
+    bench.end(bench.lease(1, 0), AttemptEnd::Cancelled);
+    assert_eq!(bench.settlement(1, 0).map(Settlement::kind), Some(SettlementKind::Faulted));
+}
+
+#[test]
 fn what_was_used_up_before_a_person_asked_again_does_not_count() {
     let mut bench = started(ResumePolicy::Restart);
     for _ in 0..2 {

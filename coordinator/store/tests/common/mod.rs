@@ -47,6 +47,7 @@ pub(crate) fn run_record(plan: Digest) -> RunRecord {
         cancelled: None,
         settled_at: None,
         scopes: Vec::new(),
+        file: None,
     }
 }
 
