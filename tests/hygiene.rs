@@ -117,6 +117,43 @@ fn nothing_of_the_coordinator_is_linked_into_the_nodes_program() -> Result<()> {
     Ok(())
 }
 
+/// Who looks at the time of day, and what for: never for how long something may take. A clock that is set
+/// forward by a day would end everything, and one that is set back nothing.
+const TIME_OF_DAY: &[(&str, &str)] = &[
+    ("apptainer/src/layers/prune.rs", "the order in which layers were used"),
+    ("apptainer/src/layers/store.rs", "the order in which layers were used"),
+    ("coordinator/src/message.rs", "the engine's clock: it takes jumps for what they are, and its simulation has them"),
+    ("src/commands/rejudge/mod.rs", "written down with verdicts"),
+    ("src/commands/run/submit.rs", "ids of runs"),
+    ("src/commands/store.rs", "the age of runs, for people"),
+    ("src/node/worker.rs", "ids of workers"),
+    ("worker/gateway/src/ports.rs", "written down with calls; dates in vendors' answers"),
+    ("worker/src/blobs/cache.rs", "the order in which files were used"),
+    ("worker/src/moment.rs", "written down with steps"),
+];
+
+#[test]
+fn no_limit_is_counted_by_the_time_of_day() -> Result<()> {
+    let root = tree::repository();
+    let asks = ["SystemTime::now", "Timestamp::now", "Zoned::now"];
+    let mut found = BTreeSet::new();
+    for file in tree::files()? {
+        let name = file.strip_prefix(&root)?.to_string_lossy().into_owned();
+        let is_test = name.starts_with("tests/") || name.contains("/tests/") || name.ends_with("/tests.rs");
+        if !name.ends_with(".rs") || is_test || name.contains("/benches/") || name.contains("/testing/") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file)?;
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        if asks.iter().any(|ask| product.contains(ask)) {
+            found.insert(name);
+        }
+    }
+    let known: BTreeSet<String> = TIME_OF_DAY.iter().map(|(name, _)| (*name).to_owned()).collect();
+    ensure!(found == known, "the time of day is asked for by {found:#?}, and {known:#?} are known to");
+    Ok(())
+}
+
 /// What cargo says of the workspace.
 fn metadata(arguments: &[&str]) -> Result<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

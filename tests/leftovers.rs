@@ -76,7 +76,16 @@ pub fn expect_nothing(root: &Path, scratch: &Path) -> Result<()> {
     ensure!(mounts.is_empty(), "mounts are left: {mounts:#?}");
     let attempts = attempts_below(scratch)?;
     ensure!(attempts.is_empty(), "scratch is left: {attempts:#?}");
+    let folders: Vec<PathBuf> = entries(scratch)?.into_iter().filter(|path| !is_meant_to_stay(path)).collect();
+    ensure!(folders.is_empty(), "folders are left, with their sockets: {folders:#?}");
     Ok(())
+}
+
+/// Whether something of a scratch folder is a cache, a worker's own place for what it has to deliver, or
+/// the log of an image that could not be made.
+fn is_meant_to_stay(path: &Path) -> bool {
+    ["cache", "programs", "workers"].iter().any(|name| path.ends_with(name))
+        || path.extension().is_some_and(|ending| ending == "log")
 }
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {

@@ -2,15 +2,20 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longhaul_core::helper::{
     FRAME_DATA, FRAME_HEADER, FRAME_JSON, HelperAnswer, HelperFailure, HelperRequest, frame_header, parse_frame_header,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 /// How much of a file goes into one frame.
 const PIECE: usize = 256 * 1024;
+
+/// How long a copy may stand still.
+const STALLED: Duration = Duration::from_secs(120);
 
 /// Why the helper did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +34,9 @@ pub enum ClientError {
     /// What is read or written out here failed.
     #[error("the caller's side of a copy failed")]
     Caller(#[source] io::Error),
+    /// A copy stands still.
+    #[error("the sandbox's helper neither gave nor took anything for {} s", STALLED.as_secs())]
+    Stalled,
     /// It does not speak as agreed.
     #[error("the sandbox's helper answered with {0}")]
     Protocol(String),
@@ -92,13 +100,13 @@ impl Client {
         request: &HelperRequest,
         sink: &mut (impl AsyncWrite + Unpin),
     ) -> Result<u64, ClientError> {
-        match self.ask(request).await? {
+        match moving(self.ask(request)).await? {
             HelperAnswer::File { .. } => {}
             other => return Err(ClientError::Protocol(format!("{other:?}"))),
         }
         let mut count = 0_u64;
         loop {
-            match self.read().await? {
+            match moving(self.read()).await? {
                 (FRAME_DATA, bytes) if bytes.is_empty() => break,
                 (FRAME_DATA, bytes) => {
                     sink.write_all(&bytes).await.map_err(ClientError::Caller)?;
@@ -122,16 +130,21 @@ impl Client {
         request: &HelperRequest,
         source: &mut (impl AsyncRead + Unpin),
     ) -> Result<HelperAnswer, ClientError> {
-        self.send(request).await?;
+        moving(self.send(request)).await?;
         let mut piece = vec![0; PIECE];
         loop {
             let count = source.read(&mut piece).await.map_err(ClientError::Caller)?;
-            self.frame(FRAME_DATA, piece.get(..count).unwrap_or_default()).await?;
+            moving(self.frame(FRAME_DATA, piece.get(..count).unwrap_or_default())).await?;
             if count == 0 {
-                return self.answer().await;
+                return moving(self.answer()).await;
             }
         }
     }
+}
+
+/// A part of a copy, which is over soon or never.
+async fn moving<T>(part: impl Future<Output = Result<T, ClientError>>) -> Result<T, ClientError> {
+    timeout(STALLED, part).await.unwrap_or(Err(ClientError::Stalled))
 }
 
 /// The path of `name` in the folder behind an open descriptor: short, however long the
@@ -139,4 +152,37 @@ impl Client {
 #[must_use]
 pub fn through(folder: &impl std::os::fd::AsRawFd, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who hangs in the middle of a copy: it takes what is sent, and says no more than its first word.
+    async fn hangs(first: Option<HelperAnswer>) -> Client {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        if let Some(first) = first {
+            let bytes = serde_json::to_vec(&first).expect("writes");
+            let header = frame_header(FRAME_JSON, bytes.len()).expect("fits");
+            theirs.write_all(&header).await.expect("takes it");
+            theirs.write_all(&bytes).await.expect("takes it");
+        }
+        tokio::spawn(async move {
+            let mut nothing = [0; 1024];
+            while matches!(theirs.read(&mut nothing).await, Ok(count) if count > 0) {}
+        });
+        Client(ours)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_copy_that_stands_still_is_given_up_whoever_is_to_speak() {
+        let request = HelperRequest::ReadFile { path: "/x".to_owned(), end: None };
+        for first in [None, Some(HelperAnswer::File { size: 7 })] {
+            let fetched = hangs(first).await.fetch(&request, &mut Vec::new()).await;
+            assert!(matches!(fetched, Err(ClientError::Stalled)), "{fetched:?}");
+        }
+        let request = HelperRequest::WriteFile { path: "/x".to_owned() };
+        let put = hangs(None).await.put(&request, &mut &b"some"[..]).await;
+        assert!(matches!(put, Err(ClientError::Stalled)), "{put:?}");
+    }
 }

@@ -76,6 +76,7 @@ pub fn pid_namespace() -> io::Result<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stat {
     parent: i32,
+    session: i32,
     start_ticks: u64,
 }
 
@@ -93,8 +94,9 @@ impl Stat {
             return None;
         }
         let parent = fields.next()?.parse().ok()?;
-        let start_ticks = fields.nth(17)?.parse().ok()?;
-        Some(Self { parent, start_ticks })
+        let session = fields.nth(1)?.parse().ok()?;
+        let start_ticks = fields.nth(15)?.parse().ok()?;
+        Some(Self { parent, session, start_ticks })
     }
 }
 
@@ -178,6 +180,43 @@ pub fn with_variable(name: &str, value: &str) -> Vec<ProcessIdentity> {
         .collect()
 }
 
+/// Every process of the session that `leader` began, the leader itself aside. The number of a session
+/// is not given to another process as long as one of the session lives. It may be another's all the
+/// same, once all of the session are gone: so only those count that are of this account, are younger
+/// than the leader was and, where the leader is gone, see another file system than this process does,
+/// as all do that Apptainer has started.
+#[must_use]
+pub fn of_session(leader: &ProcessIdentity) -> Vec<ProcessIdentity> {
+    if !leader.is_visible().unwrap_or(false) {
+        return Vec::new();
+    }
+    let now = Stat::read(leader.pid);
+    if now.is_some_and(|stat| stat.start_ticks != leader.start_ticks) {
+        return Vec::new();
+    }
+    let (own, account) = (mount_namespace("self"), nix::unistd::geteuid().as_raw());
+    let is_of_it = |pid: i32| {
+        let Some(stat) = Stat::read(pid) else { return false };
+        stat.session == leader.pid
+            && pid != leader.pid
+            && stat.start_ticks >= leader.start_ticks
+            && fs::metadata(format!("/proc/{pid}")).is_ok_and(|data| data.uid() == account)
+            && (now.is_some() || mount_namespace(&pid.to_string()) != own)
+    };
+    all_pids().filter(|pid| is_of_it(*pid)).filter_map(|pid| ProcessIdentity::of(pid).ok().flatten()).collect()
+}
+
+/// The mount namespace of a process, by inode; none if it may not be looked at.
+fn mount_namespace(process: &str) -> Option<u64> {
+    fs::metadata(format!("/proc/{process}/ns/mnt")).ok().map(|data| data.ino())
+}
+
+/// The name of a process's program; empty if it is gone.
+#[must_use]
+pub fn program_name(pid: i32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
 /// Every process in whose view of the file system a folder of this name is mounted, or one
 /// above it that ends so. Apptainer's FUSE processes carry nothing else that names the
 /// container they serve: their environment is empty and their command lines are all alike.
@@ -230,9 +269,9 @@ mod tests {
 
     #[test]
     fn a_stat_line_is_read_whatever_the_name() {
-        let tail = "S 7 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        let tail = "S 7 2 3 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
         let stat = Stat::parse(&format!("42 (a) b (c)) {tail}")).expect("reads");
-        assert_eq!((stat.parent, stat.start_ticks), (7, 987_654));
+        assert_eq!((stat.parent, stat.session, stat.start_ticks), (7, 3, 987_654));
         assert_eq!(Stat::parse(&format!("42 (x) {}", tail.replacen('S', "Z", 1))), None, "a zombie is gone");
         assert_eq!(Stat::parse("nonsense"), None);
     }
@@ -279,5 +318,31 @@ mod tests {
         identity.signal(Signal::SIGKILL).expect("signals");
         child.wait().expect("ends");
         assert!(!identity.is_alive().expect("reads"));
+    }
+
+    #[test]
+    fn a_session_is_known_by_its_leader_also_when_that_is_gone_and_nobody_elses_is_taken_for_it() {
+        // The leader starts one child, says its number, and waits.
+        let mut leader = Command::new("setsid")
+            .args(["sh", "-c", "sleep 600 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let mut said = String::new();
+        let mut lines = std::io::BufReader::new(leader.stdout.take().expect("is piped"));
+        std::io::BufRead::read_line(&mut lines, &mut said).expect("says it");
+        let child: i32 = said.trim().parse().expect("a pid");
+        let known = ProcessIdentity::of(i32::try_from(leader.id()).expect("a pid")).expect("reads").expect("runs");
+        let pids = |leader: &ProcessIdentity| of_session(leader).iter().map(|process| process.pid).collect::<Vec<_>>();
+        assert_eq!(pids(&known), [child]);
+        let reused = ProcessIdentity { start_ticks: known.start_ticks - 1, ..known.clone() };
+        assert!(pids(&reused).is_empty(), "the number is somebody else's now");
+        let elsewhere = ProcessIdentity { boot_id: "another boot".into(), ..known };
+        assert!(pids(&elsewhere).is_empty());
+        leader.kill().expect("ends");
+        leader.wait().expect("ends");
+        assert!(pids(&known).is_empty(), "of those that are left, only those count that see another file system");
+        let left = ProcessIdentity::of(child).expect("reads").expect("runs");
+        left.signal(Signal::SIGKILL).expect("signals");
     }
 }

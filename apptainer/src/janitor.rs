@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 
 use crate::program::Apptainer;
 use crate::sandbox::{end_marked, signal_tree};
-use crate::scratch::{self, PREFIX, Record, Scratch, ScratchError};
+use crate::scratch::{BASE_PREFIX, Found, PREFIX, Record, Scratch, ScratchError};
 
 /// What was cleared away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,14 +18,21 @@ pub struct Cleared {
     pub removed: Vec<PathBuf>,
     /// Folders whose sandbox is held by a living worker.
     pub held: Vec<PathBuf>,
+    /// Folders that are called like ours, and are not.
+    pub foreign: Vec<PathBuf>,
     /// Folders that could not be removed, and why.
     pub failed: Vec<(PathBuf, String)>,
 }
 
 /// Looks through a scratch root. A folder whose lock is held belongs to a living worker
 /// and is left alone; of any other, the recorded processes are ended, if they are still
-/// the same ones, with those that carry the sandbox's mark, and the folder is removed.
-pub async fn clean(apptainer: &Apptainer, image: &Path, scratch_root: &Path) -> Result<Cleared, ScratchError> {
+/// the same ones, with all of their sessions and those that carry the sandbox's mark, and the
+/// folder is removed. Where there is no image, files of a sandbox's other accounts stay.
+///
+/// # Errors
+///
+/// The scratch root cannot be read.
+pub async fn clean(apptainer: &Apptainer, image: Option<&Path>, scratch_root: &Path) -> Result<Cleared, ScratchError> {
     let fail = |source| ScratchError::Io { path: scratch_root.to_owned(), source };
     let mut cleared = Cleared::default();
     let entries = match fs::read_dir(scratch_root) {
@@ -36,31 +43,32 @@ pub async fn clean(apptainer: &Apptainer, image: &Path, scratch_root: &Path) -> 
     let mut folders = Vec::new();
     for entry in entries {
         let entry = entry.map_err(fail)?;
-        if entry.file_name().to_string_lossy().starts_with(PREFIX) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // The log of a build that failed is kept beside its folder, for people.
+        if [PREFIX, BASE_PREFIX].iter().any(|prefix| name.starts_with(prefix)) && !name.ends_with(".log") {
             folders.push(entry.path());
         }
     }
     folders.sort();
     for folder in folders {
-        match clear(apptainer, image, &folder).await {
-            Ok(true) => cleared.removed.push(folder),
-            Ok(false) => cleared.held.push(folder),
-            Err(message) => cleared.failed.push((folder, message)),
+        match Scratch::take_over(scratch_root, &folder) {
+            Ok(Found::Held) => cleared.held.push(folder),
+            Ok(Found::Foreign) => cleared.foreign.push(folder),
+            Ok(Found::Empty) => cleared.removed.push(folder),
+            Ok(Found::Orphan(orphan)) => match clear(apptainer, image, orphan).await {
+                Ok(()) => cleared.removed.push(folder),
+                Err(message) => cleared.failed.push((folder, message)),
+            },
+            Err(error) => cleared.failed.push((folder, error.to_string())),
         }
     }
     Ok(cleared)
 }
 
-/// Clears one folder away; false if it is held.
-async fn clear(apptainer: &Apptainer, image: &Path, folder: &Path) -> Result<bool, String> {
-    let Some(orphan) = Scratch::take_over(folder).map_err(|error| error.to_string())? else {
-        return Ok(false);
-    };
-    if let Some(record) = &orphan.record {
-        end_processes(record).await?;
-    }
-    scratch::remove(apptainer, image, folder).await.map_err(|error| error.to_string())?;
-    Ok(true)
+/// Clears one folder away.
+async fn clear(apptainer: &Apptainer, image: Option<&Path>, orphan: Scratch) -> Result<(), String> {
+    end_processes(orphan.record()).await?;
+    orphan.remove(apptainer, image).await.map_err(|error| error.to_string())
 }
 
 async fn end_processes(record: &Record) -> Result<(), String> {
@@ -68,10 +76,11 @@ async fn end_processes(record: &Record) -> Result<(), String> {
     if !record.owner.is_visible().map_err(|error| error.to_string())? {
         return Ok(());
     }
-    if let Some(started) = &record.started {
-        signal_tree(started, Signal::SIGKILL);
+    let leaders = record.leaders();
+    for leader in &leaders {
+        signal_tree(leader, Signal::SIGKILL);
     }
-    match end_marked(&record.mark).await.as_slice() {
+    match end_marked(&record.mark, &leaders).await.as_slice() {
         [] => Ok(()),
         left => Err(format!("processes could not be ended: {left:?}")),
     }

@@ -23,10 +23,11 @@ mod network;
 mod program;
 pub mod sandbox;
 mod scratch;
+mod session;
 
 pub use base::{BaseDefinition, BaseImage, BaseSource, Certificates};
-pub use gpus::{Gpus, Maker};
+pub use gpus::{ClaimError, Gpus, Maker};
 pub use network::NetworkError;
-pub use program::{Apptainer, DetectError, OLDEST, ToolError, Version};
+pub use program::{Apptainer, DetectError, Limits, OLDEST, ToolError, Version};
 pub use sandbox::{Bind, Network, Sandbox, SandboxError, SandboxSpec};
 pub use scratch::ScratchError;

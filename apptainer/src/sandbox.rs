@@ -1,10 +1,13 @@
 //! A sandbox: one container, from its start to the last of its files.
 
+mod end;
+pub mod snapshot;
+mod start;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use longhaul_core::helper::{
@@ -12,21 +15,29 @@ use longhaul_core::helper::{
 };
 use nix::sys::signal::Signal;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::process::{Child, ChildStdin};
-use tokio::sync::watch;
+use tokio::process::ChildStdin;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, ClientError, through};
-use crate::command::{self, BindPlan, ExecPlan, PlanError, SLIRP_DNS};
+use crate::command::{BindPlan, PlanError};
 use crate::gpus::{self, Gpus};
 use crate::identity::{self, ProcessIdentity};
 use crate::network::{NetworkError, WayOut};
 use crate::program::{Apptainer, last_lines};
-use crate::scratch::{MARK, Scratch, ScratchError, top_name};
+use crate::scratch::{Scratch, ScratchError};
 
-/// How long a sandbox may take until its helper answers. Many that start together on few
-/// processors need far more than one alone.
-const START_TIME: Duration = Duration::from_secs(120);
+pub(crate) use self::end::{end_marked, end_session};
+pub use self::end::{signal_tree, survivors};
+
+/// What the helper may take for an answer, beyond what was asked for takes by itself.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// What the helper may take to bring the display up: three programs, each with a limit of its own.
+const DISPLAY_TIME: Duration = Duration::from_secs(180);
+
+/// What the helper may take to start a service.
+const UNIT_TIME: Duration = Duration::from_secs(100);
 
 /// How long a sandbox may take to end by itself once it was told to.
 const END_TIME: Duration = Duration::from_secs(10);
@@ -99,8 +110,10 @@ pub enum SandboxError {
         log: String,
     },
     /// The helper did not answer in time.
-    #[error("the container was not up within {} s: {log}", START_TIME.as_secs())]
+    #[error("the container was not up within {} s: {log}", limit.as_secs())]
     StartTimeout {
+        /// How long it may take.
+        limit: Duration,
         /// The end of Apptainer's log; hostile until escaped.
         log: String,
     },
@@ -124,6 +137,17 @@ pub enum SandboxError {
     /// The helper did not do it.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// The helper did not say whether it did it.
+    #[error("the sandbox did not answer within {} s when it was to {what}", limit.as_secs())]
+    Silent {
+        /// What it was to do.
+        what: &'static str,
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// Starting it failed in this program.
+    #[error("the start of the sandbox broke off")]
+    BrokeOff,
     /// Processes of the sandbox outlived it.
     #[error("processes of the sandbox could not be ended: {0:?}")]
     LeftOver(Vec<i32>),
@@ -168,80 +192,31 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts a sandbox and returns when its helper answers.
+    /// Starts a sandbox and returns when its helper answers. One that nobody waits for any more is
+    /// stopped when it is up.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started, or is not up in time.
     pub async fn start(apptainer: &Apptainer, spec: SandboxSpec) -> Result<Self, SandboxError> {
-        let named = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
-        if spec.id.is_empty() || spec.id.len() > 128 || !spec.id.chars().all(named) {
-            return Err(SandboxError::Name(spec.id));
-        }
-        let mut scratch = Scratch::create(&spec.scratch, &spec.id)?;
-        let io_error = |path: PathBuf| move |source| SandboxError::Scratch(ScratchError::Io { path, source });
-        let sockets = File::open(scratch.sockets()).map_err(io_error(scratch.sockets()))?;
-        let mut binds = command::helper_binds(&spec.helper_program, &scratch.sockets(), &scratch.x_sockets());
-        binds.extend(spec.binds);
-        let args = command::exec(&ExecPlan {
-            image: spec.image.clone(),
-            top: Some(scratch.top()),
-            layers: spec.layers,
-            binds,
-            dns: Some(match spec.network {
-                Network::Open => SLIRP_DNS.to_owned(),
-                // Names are looked up nowhere, and at once.
-                Network::None => "127.0.0.1".to_owned(),
-            }),
-            gpus: spec.gpus.as_ref().map(Gpus::maker),
-            userns: apptainer.userns(),
-            argv: command::helper_argv(),
-        })?;
-        // Held until the helper answers: many starts at once fail at random.
-        let turn = apptainer.starts().acquire().await;
-        let log_path = scratch.log();
-        let log = File::create(&log_path).map_err(io_error(log_path.clone()))?;
-        let log_too = log.try_clone().map_err(io_error(log_path.clone()))?;
-        let mut call = apptainer.command(&args);
-        call.env(MARK, scratch.mark()).stdin(Stdio::piped()).stdout(log).stderr(log_too);
-        for (name, value) in &spec.env {
-            call.env(format!("APPTAINERENV_{name}"), value);
-        }
-        let spawn = |source| SandboxError::Spawn { program: apptainer.program().to_owned(), source };
-        let mut child = call.spawn().map_err(spawn)?;
-        let gone = || spawn(io::Error::other("it ended at once"));
-        let lifeline = child.stdin.take().ok_or_else(gone)?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).ok_or_else(gone)?;
-        let identity = ProcessIdentity::of(pid).map_err(spawn)?;
-        let ended = watch_end(child);
-        let Some(identity) = identity else {
-            return Err(ended_early(ended, &log_path).await);
-        };
-        scratch.started(identity.clone())?;
-        let mut sandbox = Self {
-            apptainer: apptainer.clone(),
-            image: spec.image,
-            scratch,
-            sockets,
-            identity,
-            ended,
-            way_out: None,
-            lifeline,
-            gpus: spec.gpus,
-        };
-        let up = sandbox.come_up(spec.network).await;
-        drop(turn);
-        match up {
-            Ok(()) => Ok(sandbox),
-            Err(error) => {
-                // The first error says more than what may follow from it.
-                if let Err(later) = sandbox.stop().await {
-                    tracing::warn!(error = %later, "a sandbox that did not start was not cleared away");
-                }
-                Err(error)
+        let apptainer = apptainer.clone();
+        let (hand, started) = oneshot::channel();
+        // A task of its own: a start that is broken off in the middle leaves something.
+        tokio::spawn(async move {
+            let started = start::begin(&apptainer, spec).await;
+            if let Err(Ok(unwanted)) = hand.send(started)
+                && let Err(error) = unwanted.stop().await
+            {
+                tracing::warn!(%error, "a sandbox that nobody waited for was not cleared away");
             }
-        }
+        });
+        started.await.map_err(|_| SandboxError::BrokeOff)?
     }
 
     /// Waits for the helper, opens the way out, and gives it what is its own of the node.
     async fn come_up(&mut self, network: Network) -> Result<(), SandboxError> {
-        let deadline = Instant::now() + START_TIME;
+        let limit = self.apptainer.limits().start;
+        let deadline = Instant::now() + limit;
         let socket = through(&self.sockets, CONTROL_SOCKET);
         let mut client = loop {
             if let Ok(client) = Client::connect(&socket).await {
@@ -252,11 +227,12 @@ impl Sandbox {
             }
             if Instant::now() >= deadline {
                 let log = std::fs::read(self.scratch.log()).unwrap_or_default();
-                return Err(SandboxError::StartTimeout { log: last_lines(&log, 8) });
+                return Err(SandboxError::StartTimeout { limit, log: last_lines(&log, 8) });
             }
             sleep(Duration::from_millis(5)).await;
         };
-        match client.ask(&HelperRequest::Hello).await? {
+        let hello = timeout(ANSWER_TIME, client.ask(&HelperRequest::Hello)).await;
+        match hello.map_err(|_| SandboxError::Silent { what: "say hello", limit: ANSWER_TIME })?? {
             HelperAnswer::Ready { protocol: HELPER_PROTOCOL } => {}
             HelperAnswer::Ready { protocol } => return Err(SandboxError::OtherBuild { theirs: protocol }),
             other => return Err(unexpected(&other)),
@@ -283,7 +259,11 @@ impl Sandbox {
     }
 
     async fn ask(&self, request: HelperRequest) -> Result<HelperAnswer, SandboxError> {
-        Ok(self.client().await?.ask(&request).await?)
+        let asking = async { Ok(self.client().await?.ask(&request).await?) };
+        match patience(&request) {
+            (what, Some(limit)) => timeout(limit, asking).await.unwrap_or(Err(SandboxError::Silent { what, limit })),
+            (_, None) => asking.await,
+        }
     }
 
     async fn order(&self, request: HelperRequest) -> Result<(), SandboxError> {
@@ -325,7 +305,19 @@ impl Sandbox {
 
     /// Copies a file out. Returns its size.
     pub async fn read_file(&self, path: &str, sink: &mut (impl AsyncWrite + Unpin)) -> Result<u64, SandboxError> {
-        Ok(self.client().await?.fetch(&HelperRequest::ReadFile { path: path.to_owned() }, sink).await?)
+        let request = HelperRequest::ReadFile { path: path.to_owned(), end: None };
+        Ok(self.client().await?.fetch(&request, sink).await?)
+    }
+
+    /// Copies no more than so many bytes of a file's end out. Returns how many.
+    pub async fn read_end(
+        &self,
+        path: &str,
+        most: u64,
+        sink: &mut (impl AsyncWrite + Unpin),
+    ) -> Result<u64, SandboxError> {
+        let request = HelperRequest::ReadFile { path: path.to_owned(), end: Some(most) };
+        Ok(self.client().await?.fetch(&request, sink).await?)
     }
 
     /// Copies a file in, as root, with mode 0644.
@@ -385,6 +377,12 @@ impl Sandbox {
         identity::memory_mib(&pids)
     }
 
+    /// What all its processes carry that began outside: see [`survivors`].
+    #[must_use]
+    pub fn mark(&self) -> &str {
+        self.scratch.mark()
+    }
+
     /// The process that it was started as.
     #[must_use]
     pub const fn identity(&self) -> &ProcessIdentity {
@@ -408,7 +406,7 @@ impl Sandbox {
         let image = self.image.clone();
         let apptainer = self.apptainer.clone();
         let scratch = self.end().await?;
-        Ok(scratch.remove(&apptainer, &image).await?)
+        Ok(scratch.remove(&apptainer, Some(&image)).await?)
     }
 
     /// Ends it and keeps its folder, for what it wrote to be packed.
@@ -427,22 +425,30 @@ impl Sandbox {
         if let Some(way_out) = self.way_out.take() {
             way_out.close().await;
         }
-        let left = end_marked(self.scratch.mark()).await;
+        let left = end_marked(self.scratch.mark(), &self.scratch.record().leaders()).await;
         if left.is_empty() { Ok(self.scratch) } else { Err(SandboxError::LeftOver(left)) }
     }
 }
 
-/// Watches a container until it ends.
-fn watch_end(mut child: Child) -> watch::Receiver<Option<SandboxEnd>> {
-    let (tell, ended) = watch::channel(None);
-    tokio::spawn(async move {
-        let how = match child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
-        };
-        tell.send_replace(Some(SandboxEnd { how }));
-    });
-    ended
+/// What the helper is asked in words, and how long it may take; none if it takes what it takes.
+fn patience(request: &HelperRequest) -> (&'static str, Option<Duration>) {
+    let (what, time) = match request {
+        HelperRequest::Hello => ("say hello", Duration::ZERO),
+        HelperRequest::StartDisplay { .. } => ("start its display", DISPLAY_TIME),
+        HelperRequest::Display => ("say how its display is", Duration::ZERO),
+        HelperRequest::Run(spec) if spec.limit_millis == 0 => return ("run a command", None),
+        HelperRequest::Run(spec) => ("run a command", Duration::from_millis(spec.limit_millis)),
+        HelperRequest::ReadFile { .. } | HelperRequest::ReadTree { .. } => ("hand out a file", Duration::ZERO),
+        HelperRequest::WriteFile { .. } => ("take a file", Duration::ZERO),
+        HelperRequest::Processes => ("list its processes", Duration::ZERO),
+        HelperRequest::Units => ("list its services", Duration::ZERO),
+        HelperRequest::StartUnits { units } => {
+            ("start its services", UNIT_TIME.saturating_mul(u32::try_from(units.len()).unwrap_or(u32::MAX)))
+        }
+        HelperRequest::KillAll { grace_millis } => ("end its processes", Duration::from_millis(*grace_millis)),
+        HelperRequest::Shutdown => ("end", Duration::ZERO),
+    };
+    (what, Some(time.saturating_add(ANSWER_TIME)))
 }
 
 async fn wait_for_end(ended: &mut watch::Receiver<Option<SandboxEnd>>) -> SandboxEnd {
@@ -456,46 +462,6 @@ async fn ended_early(mut ended: watch::Receiver<Option<SandboxEnd>>, log: &Path)
     let end = wait_for_end(&mut ended).await;
     let log = std::fs::read(log).unwrap_or_default();
     SandboxError::EndedEarly { how: end.how, log: last_lines(&log, 8) }
-}
-
-/// Signals a container's process and all that descend from it.
-pub(crate) fn signal_tree(root: &ProcessIdentity, signal: Signal) {
-    if !root.is_alive().unwrap_or(false) {
-        return;
-    }
-    for pid in identity::tree(root.pid) {
-        if let Ok(Some(process)) = ProcessIdentity::of(pid)
-            && let Err(error) = process.signal(signal)
-        {
-            tracing::debug!(pid, %error, "a process was not signalled");
-        }
-    }
-}
-
-/// Ends every process that carries a sandbox's mark, its FUSE processes above all. Those
-/// end by themselves when nothing uses their mount any more, and are given time for that.
-/// Returns who is left.
-pub(crate) async fn end_marked(mark: &str) -> Vec<i32> {
-    let deadline = Instant::now() + END_TIME;
-    let mut patience = 40;
-    loop {
-        let mut left = identity::with_variable(MARK, mark);
-        left.extend(identity::with_mount(&top_name(mark)));
-        if left.is_empty() {
-            return Vec::new();
-        }
-        if Instant::now() >= deadline {
-            return left.iter().map(|process| process.pid).collect();
-        }
-        if patience == 0 {
-            for process in &left {
-                signal_tree(process, Signal::SIGKILL);
-            }
-        } else {
-            patience -= 1;
-        }
-        sleep(Duration::from_millis(25)).await;
-    }
 }
 
 fn unexpected(answer: &HelperAnswer) -> SandboxError {

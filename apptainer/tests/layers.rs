@@ -124,7 +124,8 @@ fn a_hook_that_fails_makes_no_layer() -> Result<()> {
         wanted.key = Digest::of(b"slow");
         let slow = build::install(&world.apptainer, &store, &wanted).await;
         ensure!(matches!(&slow, Err(BuildError::HookTime { log_tail, .. }) if log_tail == "begun"), "{slow:?}");
-        let cleared = janitor::clean(&world.apptainer, &world.image, &world.folder.path().join("scratch")).await?;
+        let cleared =
+            janitor::clean(&world.apptainer, Some(&world.image), &world.folder.path().join("scratch")).await?;
         ensure!(cleared.removed.is_empty(), "failed builds clear up after themselves: {cleared:?}");
         Ok(())
     })

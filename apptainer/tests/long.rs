@@ -1,12 +1,16 @@
-//! Base images, made for real: minutes each, and one of them needs Ubuntu's archive. Left out of
-//! `make test`; `make test-all` has them.
+//! What takes long. Base images, made for real: minutes each, and one of them needs Ubuntu's archive.
+//! A worker's work that is killed at many moments of chance. Left out of `make test`; `make test-all` has
+//! them.
 
 mod common;
+mod killing;
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use common::{World, as_user, shell};
+use killing::{Moment, Target, kill_at, victim};
 use longhaul_apptainer::base::{self, BaseError, UBUNTU_ARCHIVE};
 use longhaul_apptainer::{BaseDefinition, BaseSource, Certificates, Sandbox};
 
@@ -99,5 +103,43 @@ fn an_archive_that_is_not_there_is_named() -> Result<()> {
             }
             other => Err(anyhow::anyhow!("{other:?}")),
         }
+    })
+}
+
+/// What a victim says that it is at.
+const PHASES: [&str; 5] = ["building", "starting", "showing", "acting", "stopping"];
+
+/// Sixty moments, or as many as `LONGHAUL_TEST_KILLS` says, from the seed `LONGHAUL_TEST_SEED`: a
+/// failure names its moment, and the same seed has it again.
+#[test]
+fn killed_at_many_moments_of_chance_nothing_is_left() -> Result<()> {
+    let name = "killed_at_many_moments_of_chance_nothing_is_left";
+    as_user(name, async |world| {
+        if let Some(worked) = victim(&world).await {
+            return worked;
+        }
+        let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+        let (seed, count) = (asked("LONGHAUL_TEST_SEED").unwrap_or(1), asked("LONGHAUL_TEST_KILLS").unwrap_or(60));
+        println!("seed {seed}, {count} kills");
+        let mut state = seed;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut moments = Vec::new();
+        for _ in 0..count {
+            let phase = PHASES[usize::try_from(next(5))?];
+            let target = match next(8) {
+                0 if phase == PHASES[0] => Target::Packing,
+                0 => Target::Apptainer,
+                1 => Target::FileServer,
+                2 => Target::WayOut,
+                _ => Target::Worker,
+            };
+            moments.push(Moment { phase, after: Duration::from_millis(next(1500)), target });
+        }
+        let left = kill_at(&world, name, &moments).await?;
+        println!("{left} times the janitor had to clear away what a living worker had left");
+        Ok(())
     })
 }

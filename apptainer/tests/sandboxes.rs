@@ -149,6 +149,11 @@ fn files_come_out_and_go_in() -> Result<()> {
         let mut back = Vec::new();
         ensure!(sandbox.read_file("/home/ga/new/data.bin", &mut back).await? == 12_000_000);
         ensure!(back == data, "it comes back as it went in");
+        for (most, expected) in [(5, 5), (0, 0), (u64::MAX, 12_000_000)] {
+            let mut end = Vec::new();
+            let read = sandbox.read_end("/home/ga/new/data.bin", most, &mut end).await?;
+            ensure!(read == expected && data.ends_with(&end) && end.len() as u64 == expected, "{most}: {read}");
+        }
         let (_, seen) = shell(&sandbox, "ga", "stat -c '%a %U' /home/ga/new/data.bin").await?;
         ensure!(seen == "644 root", "{seen}");
         let missing = sandbox.read_file("/no/such/file", &mut Vec::new()).await;
@@ -242,7 +247,8 @@ fn a_sandbox_that_is_let_go_ends_and_is_cleared_away() -> Result<()> {
         drop(dropped);
         tokio::time::timeout(Duration::from_secs(60), ended).await.context("its lifeline broke")?;
         ensure!(folder.exists());
-        let cleared = janitor::clean(&world.apptainer, &world.image, &world.folder.path().join("scratch")).await?;
+        let cleared =
+            janitor::clean(&world.apptainer, Some(&world.image), &world.folder.path().join("scratch")).await?;
         ensure!(cleared.removed == [folder.clone()] && cleared.held == [held.folder().to_owned()], "{cleared:?}");
         ensure!(!folder.exists());
         ensure!(shell(&held, "ga", "echo alive").await?.1 == "alive", "what is held is left alone");
@@ -264,7 +270,8 @@ fn the_janitor_ends_what_a_killed_apptainer_leaves() -> Result<()> {
         ended.await;
         ensure!(!left_over(&world).is_empty(), "FUSE processes linger after a kill: that is why there is a janitor");
         drop(sandbox);
-        let cleared = janitor::clean(&world.apptainer, &world.image, &world.folder.path().join("scratch")).await?;
+        let cleared =
+            janitor::clean(&world.apptainer, Some(&world.image), &world.folder.path().join("scratch")).await?;
         ensure!(cleared.removed == [folder], "{cleared:?}");
         ensure!(left_over(&world).is_empty(), "{:?}", left_over(&world));
         Ok(())

@@ -32,3 +32,21 @@ pub(crate) fn since(earlier: Moment) -> Millis {
 pub(crate) fn millis(length: Duration) -> Millis {
     Millis(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The time since the boot as the kernel writes it, in hundredths of a second.
+    fn uptime() -> Duration {
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
+    }
+
+    #[test]
+    fn moments_are_counted_from_the_boot_which_no_clock_that_is_set_moves() {
+        const HUNDREDTH: Duration = Duration::from_millis(10);
+        let (before, now, after) = (uptime(), now(), uptime());
+        assert!(before <= now && now <= after + 2 * HUNDREDTH, "{before:?} {now:?} {after:?}");
+    }
+}

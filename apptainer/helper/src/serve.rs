@@ -1,7 +1,7 @@
 //! Serving the worker: the helper's main loop.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -179,7 +179,7 @@ impl Helper {
             },
             HelperRequest::Display => HelperAnswer::Display(self.display.state()),
             HelperRequest::Run(spec) => self.run(&spec, stream),
-            HelperRequest::ReadFile { path } => return send_file(Path::new(&path), stream),
+            HelperRequest::ReadFile { path, end } => return send_file(Path::new(&path), end, stream),
             HelperRequest::WriteFile { path } => {
                 let mut data = DataReader::new(stream);
                 let written = files::write(Path::new(&path), &mut data);
@@ -256,8 +256,13 @@ fn end() -> ! {
     std::process::exit(0)
 }
 
-fn send_file(path: &Path, stream: &mut UnixStream) -> io::Result<()> {
-    match files::open(path) {
+fn send_file(path: &Path, end: Option<u64>, stream: &mut UnixStream) -> io::Result<()> {
+    let opened = files::open(path).and_then(|(mut file, size)| match end.filter(|end| *end < size) {
+        Some(end) => file.seek(SeekFrom::Start(size - end)).map(|_| (file.take(end), end)),
+        // Whoever asks for all of it has what is added meanwhile, too.
+        None => Ok((file.take(end.unwrap_or(u64::MAX)), size)),
+    });
+    match opened {
         Ok((mut file, size)) => {
             write_answer(stream, &HelperAnswer::File { size })?;
             let mut data = DataWriter::new(stream);

@@ -15,6 +15,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use longhaul_core::digest::Digest;
 use nix::fcntl::{Flock, FlockArg};
@@ -24,14 +25,12 @@ pub use certificates::{CertificateError, Certificates};
 pub use definition::{BaseDefinition, BaseSource, UBUNTU_ARCHIVE};
 pub(crate) use files::{CopyError, blocking, copy_stream, copy_synced, digest_file};
 
+use crate::janitor;
 use crate::program::Apptainer;
+use crate::scratch::{BASE_PREFIX, Scratch, ScratchError};
 
 /// The architecture of this program, as layers and images name it.
 pub const ARCH: &str = std::env::consts::ARCH;
-
-/// What folders of builds are called, and the file in them that a builder holds locked.
-const BUILD_PREFIX: &str = "base-";
-const BUILD_LOCK: &str = "lock";
 
 /// A base image that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +80,19 @@ pub enum BaseError {
         log: PathBuf,
         /// The end of it.
         tail: String,
+    },
+    /// The folder that it is built in cannot be used.
+    #[error(transparent)]
+    Scratch(#[from] Box<ScratchError>),
+    /// A program that builds it did not come to an end.
+    #[error("`{program}` took longer than {} s and was ended; its log is {log}", limit.as_secs())]
+    TimeLimit {
+        /// The program.
+        program: &'static str,
+        /// How long it may take.
+        limit: Duration,
+        /// Its whole log.
+        log: PathBuf,
     },
     /// A program that builds it failed.
     #[error("`{program}` failed ({how}); the end of {log} says: {tail}")]
@@ -153,16 +165,16 @@ async fn made(
     if let Some(manifest) = read_manifest(&manifest_path, &path)? {
         return Ok(BaseImage { path, content: manifest.content, built: false });
     }
+    clear_unfinished(images, &key);
     fs::create_dir_all(work).map_err(io_error(work))?;
     // mmdebstrap's root is another id than ours outside, and has to pass through.
     let passable = fs::Permissions::from_mode(0o711);
-    clear_abandoned(work);
-    let folder =
-        tempfile::Builder::new().prefix(BUILD_PREFIX).permissions(passable).tempdir_in(work).map_err(io_error(work))?;
-    let _building = lock(folder.path().join(BUILD_LOCK)).await?;
+    clear_abandoned(apptainer, work).await;
+    let make = || tempfile::Builder::new().prefix(BASE_PREFIX).permissions(passable).tempdir_in(work);
+    let (folder, mut scratch) = Scratch::hold(work, make).map_err(Box::new)?;
     let image = match recipe {
-        Recipe::Source(source) => build::source(apptainer, source, folder.path()).await?,
-        Recipe::Trusting(image, certificates) => build::trusting(apptainer, image, certificates, folder.path()).await?,
+        Recipe::Source(source) => build::source(apptainer, source, &mut scratch).await?,
+        Recipe::Trusting(image, certificates) => build::trusting(apptainer, image, certificates, &mut scratch).await?,
     };
     // Beside its place first, whole and synced; the manifest last: what is found is right.
     let fresh = images.join(format!("{key}.{}.new", std::process::id()));
@@ -175,19 +187,29 @@ async fn made(
     Ok(BaseImage { path, content, built: true })
 }
 
+/// Removes what was to become this image when its builder was killed: whoever has its lock is the only
+/// one who makes it.
+fn clear_unfinished(images: &Path, key: &Digest) {
+    for entry in fs::read_dir(images).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of_pid = name.strip_prefix(&format!("{key}.")).and_then(|name| name.strip_suffix(".new"));
+        if of_pid.is_some_and(|pid| pid.parse::<u32>().is_ok()) {
+            // It takes room, and is no reason not to build.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Removes what builders that were killed left: gigabytes, in folders whose lock is free.
-fn clear_abandoned(work: &Path) {
-    for entry in fs::read_dir(work).into_iter().flatten().flatten() {
-        let abandoned = || -> io::Result<bool> {
-            let file = OpenOptions::new().write(true).open(entry.path().join(BUILD_LOCK))?;
-            Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
-        };
-        if entry.file_name().to_string_lossy().starts_with(BUILD_PREFIX) && abandoned().unwrap_or(false) {
-            // What cannot be removed is no reason not to build.
-            if let Err(error) = fs::remove_dir_all(entry.path()) {
-                tracing::warn!(folder = %entry.path().display(), %error, "an abandoned build was not removed");
+async fn clear_abandoned(apptainer: &Apptainer, work: &Path) {
+    // What cannot be removed is no reason not to build.
+    match janitor::clean(apptainer, None, work).await {
+        Ok(cleared) => {
+            for (folder, reason) in cleared.failed {
+                tracing::warn!(folder = %folder.display(), reason, "an abandoned folder was not removed");
             }
         }
+        Err(error) => tracing::warn!(work = %work.display(), %error, "abandoned builds were not looked for"),
     }
 }
 
@@ -305,15 +327,33 @@ mod tests {
     #[tokio::test]
     async fn what_a_killed_builder_left_goes_and_a_living_ones_stays() {
         let work = tempfile::tempdir().expect("folder");
-        let (dead, alive) = (work.path().join("base-dead"), work.path().join("base-alive"));
-        for folder in [&dead, &alive] {
-            fs::create_dir(folder).expect("makes");
-            fs::write(folder.join("root.tar"), "big").expect("writes");
+        let make = |name: &str| {
+            let path = work.path().join(format!("{BASE_PREFIX}{name}"));
+            let made = Scratch::hold(work.path(), || fs::create_dir(&path).map(|()| path.clone())).expect("makes");
+            fs::write(path.join("root.tar"), "big").expect("writes");
+            made
+        };
+        let ((dead, left), (alive, _held)) = (make("dead"), make("alive"));
+        drop(left);
+        let notes = work.path().join("base-notes");
+        fs::create_dir(&notes).expect("makes");
+        fs::write(notes.join("mine"), "").expect("writes");
+        clear_abandoned(&Apptainer::at("/none".into(), crate::OLDEST), work.path()).await;
+        assert!(!dead.exists() && alive.exists() && notes.exists());
+    }
+
+    #[test]
+    fn what_was_to_become_an_image_goes_and_nothing_else() {
+        let images = tempfile::tempdir().expect("folder");
+        let (key, other) = (Digest::of(b"key"), Digest::of(b"other"));
+        let half =
+            [format!("{key}.42.new"), format!("{key}.import.new"), format!("{other}.42.new"), format!("{key}.sif")];
+        for name in &half {
+            fs::write(images.path().join(name), "half").expect("writes");
         }
-        drop(lock(dead.join(BUILD_LOCK)).await.expect("locks"));
-        let _held = lock(alive.join(BUILD_LOCK)).await.expect("locks");
-        clear_abandoned(work.path());
-        assert!(!dead.exists() && alive.exists());
+        clear_unfinished(images.path(), &key);
+        let left: Vec<bool> = half.iter().map(|name| images.path().join(name).exists()).collect();
+        assert_eq!(left, [false, true, true, true]);
     }
 
     #[test]

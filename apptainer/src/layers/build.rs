@@ -243,15 +243,15 @@ async fn build(
         return Ok(store.publish(&manifest(LayerContent::Rerun { reason }), None).await?);
     }
     let image = request.sandbox.image.clone();
-    let scratch = sandbox.end().await?;
+    let mut scratch = sandbox.end().await?;
     let published = async {
-        let file = pack(apptainer, &image, &scratch).await?;
+        let file = pack(apptainer, &image, &mut scratch).await?;
         let bytes = fs::metadata(&file).map_err(|source| BuildError::Io { path: file.clone(), source })?.len();
         let digest = digest_file(file.clone()).await?;
         Ok(store.publish(&manifest(LayerContent::File { digest, bytes }), Some(&file)).await?)
     }
     .await;
-    scratch.remove(apptainer, &image).await.map_err(SandboxError::from)?;
+    scratch.remove(apptainer, Some(&image)).await.map_err(SandboxError::from)?;
     published
 }
 
@@ -385,17 +385,15 @@ pub async fn log_tail(sandbox: &Sandbox, log: &str) -> String {
 
 /// Packs what a sandbox wrote, in a container with the same mapping of accounts: outside,
 /// the files of most of them cannot even be read.
-async fn pack(apptainer: &Apptainer, image: &Path, scratch: &Scratch) -> Result<PathBuf, BuildError> {
+async fn pack(apptainer: &Apptainer, image: &Path, scratch: &mut Scratch) -> Result<PathBuf, BuildError> {
     let top = top_name(scratch.mark());
-    apptainer
-        .tool(ExecPlan {
-            image: image.to_owned(),
-            binds: vec![BindPlan { source: scratch.path().to_owned(), target: SEEN_AT.into(), writable: true }],
-            argv: command::pack(&format!("{SEEN_AT}/{top}/upper"), &format!("{SEEN_AT}/layer.sqsh")),
-            ..ExecPlan::default()
-        })
-        .await
-        .map_err(BuildError::Pack)?;
+    let plan = ExecPlan {
+        image: image.to_owned(),
+        binds: vec![BindPlan { source: scratch.path().to_owned(), target: SEEN_AT.into(), writable: true }],
+        argv: command::pack(&format!("{SEEN_AT}/{top}/upper"), &format!("{SEEN_AT}/layer.sqsh")),
+        ..ExecPlan::default()
+    };
+    apptainer.tool(scratch, plan).await.map_err(BuildError::Pack)?;
     Ok(scratch.path().join("layer.sqsh"))
 }
 

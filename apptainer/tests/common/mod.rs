@@ -55,7 +55,8 @@ fn again(name: &str) -> Result<()> {
     command.args(["--reuid", &uid.to_string(), "--regid", &gid.to_string(), "--init-groups", "--"]);
     command.arg(program).args([name, "--exact", "--nocapture", "--test-threads=1"]);
     command.env_clear().current_dir(&user.dir);
-    for kept in ["http_proxy", "https_proxy", "no_proxy", "LONGHAUL_TEST_BASE", "RUST_BACKTRACE"] {
+    let told = ["LONGHAUL_TEST_BASE", "LONGHAUL_TEST_KILLS", "LONGHAUL_TEST_SEED", "RUST_BACKTRACE"];
+    for kept in ["http_proxy", "https_proxy", "no_proxy"].iter().chain(&told) {
         if let Some(value) = std::env::var_os(kept) {
             command.env(kept, value);
         }

@@ -1,21 +1,23 @@
 //! The spool: what an attempt recorded and the coordinator has not acknowledged yet, on disk.
 //!
-//! One folder per attempt, with one append-only file of records and the blobs that they
-//! name. A record is its length (4 bytes, big-endian), its JSON, and the first 8 bytes of the
-//! JSON's BLAKE3; a record that a killed worker wrote half is cut off when the file is read
-//! again. A model call has two records: one before it is made, and one when it is settled; the
-//! first without the second is a call whose fate nobody knows. The file is not synced: it has to survive the worker's death, which the page cache
-//! does, while the death of a node loses the step in flight and what was not acknowledged.
+//! One folder per attempt, with one append-only file of records ([`frames`]) and the blobs that they
+//! name. A record that a killed worker wrote half is cut off when the file is read again; one that
+//! the disk has changed is [`Damage`], with all that comes after it: what stands before it is
+//! delivered, the rest is kept aside and reported, and the money that it may have said something of
+//! counts as spent. A model call has two records: one before it is made, and one when it is
+//! settled; the first without the second is a call whose fate nobody knows. The file is not synced:
+//! it has to survive the worker's death, which the page cache does, while the death of a node loses
+//! the step in flight and what was not acknowledged.
 
 mod calls;
+mod frames;
 mod outbox;
+mod room;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use longhaul_core::call::PurseKind;
 use longhaul_core::digest::Digest;
@@ -28,15 +30,17 @@ use longhaul_core::resume::Resumed;
 use longhaul_proto::convert::LeaseRef;
 use serde::{Deserialize, Serialize};
 
+use self::frames::{Parsed, Rest, frame, parse};
 pub use calls::{OpenCall, SettledCall};
 pub use outbox::{Outbox, Outgoing};
-
-/// The largest record; a longer length is a torn or foreign file.
-const MAX_RECORD: usize = 64 * 1024 * 1024;
-
-const CHECK_BYTES: usize = 8;
+pub use room::Meter;
+pub(crate) use room::Room;
 
 const RECORDS: &str = "records";
+
+/// The records as they were before something of them was found to be damaged.
+const DAMAGED: &str = "records.damaged";
+
 const BLOBS: &str = "blobs";
 
 /// A failure of the spool.
@@ -59,6 +63,23 @@ pub enum SpoolError {
         /// The folder.
         path: PathBuf,
     },
+    /// A blob is not what was written.
+    #[error("{} is not what was written to it", path.display())]
+    Changed {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// Something of the attempt's spool was found to be damaged; nothing is recorded after it.
+    #[error("the spool of the attempt was damaged on the node's disk: {0}")]
+    Broken(String),
+    /// A record of a later program.
+    #[error("{} has a record that this program does not know: {why}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// Nothing more is recorded of the attempt.
     #[error("the attempt is over: nothing more is recorded of it")]
     Closed,
@@ -73,10 +94,10 @@ impl SpoolError {
         move |source| Self::File { what, path, source }
     }
 
-    /// Whether the disk is full.
+    /// Whether the disk is full, or failed.
     #[must_use]
-    pub fn is_disk(&self) -> bool {
-        matches!(self, Self::File { .. })
+    pub const fn is_disk(&self) -> bool {
+        matches!(self, Self::File { .. } | Self::Changed { .. } | Self::Broken(_))
     }
 }
 
@@ -152,25 +173,30 @@ impl Record {
     }
 }
 
-/// How many bytes wait, over all attempts of a worker.
-#[derive(Clone, Debug, Default)]
-pub struct Meter(Arc<AtomicU64>);
+/// What of a spool was damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// How many bytes of its records are as they were written.
+    pub whole: u64,
+    /// How many bytes of records there were.
+    pub of: u64,
+}
 
-impl Meter {
-    /// The bytes that wait now.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "of {} bytes of records the first {} are as they were written", self.of, self.whole)
     }
+}
 
-    fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn take(&self, bytes: u64) {
-        // Saturating: an estimate must never wrap to "full for ever".
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(bytes)));
-    }
+/// A spool that was read again.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The spool, which goes on after its records.
+    pub spool: AttemptSpool,
+    /// The records.
+    pub records: Vec<Record>,
+    /// What was damaged, if anything was, now or when it was read before.
+    pub damage: Option<Damage>,
 }
 
 /// The spool of one attempt, on disk. [`Outbox`] says what of it is sent when.
@@ -179,6 +205,13 @@ pub struct AttemptSpool {
     lease: LeaseRef,
     folder: PathBuf,
     file: File,
+    /// Where each record begins, and where the last one ends.
+    offsets: Vec<u64>,
+    end: u64,
+    /// What was written after that has to be cut off first.
+    torn: bool,
+    /// The bytes of records that wait.
+    waiting: u64,
     /// The blobs that wait, with their sizes.
     blobs: BTreeMap<Digest, u64>,
     meter: Meter,
@@ -196,38 +229,55 @@ impl AttemptSpool {
         let path = folder.join(RECORDS);
         let file =
             OpenOptions::new().append(true).create_new(true).open(&path).map_err(SpoolError::file("create", &path))?;
-        Ok(Self { lease, folder, file, blobs: BTreeMap::new(), meter })
+        let (offsets, blobs) = (Vec::new(), BTreeMap::new());
+        Ok(Self { lease, folder, file, offsets, end: 0, torn: false, waiting: 0, blobs, meter })
     }
 
-    /// Reads what an earlier worker left in `folder`; a torn end is cut off.
+    /// Reads what an earlier worker left in `folder`. A torn end is cut off; what is damaged is kept
+    /// aside with all that comes after it, and said to be so each time.
     ///
     /// # Errors
     ///
-    /// The folder is not one of a spool, or cannot be read.
-    pub fn recover(folder: &Path, meter: Meter) -> Result<(Self, Vec<Record>), SpoolError> {
+    /// The folder is not one of a spool, cannot be read, or holds what only a later program knows.
+    pub fn recover(folder: &Path, meter: Meter) -> Result<Recovered, SpoolError> {
         let foreign = || SpoolError::Foreign { path: folder.to_owned() };
         let name = folder.file_name().and_then(|name| name.to_str()).ok_or_else(foreign)?;
         let lease = lease_of(name).ok_or_else(foreign)?;
         let path = folder.join(RECORDS);
         let mut bytes = Vec::new();
-        let mut file =
-            OpenOptions::new().read(true).append(true).open(&path).map_err(SpoolError::file("open", &path))?;
+        // Whoever made the folder may have been killed before it made the file.
+        let open = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let mut file = open.map_err(SpoolError::file("open", &path))?;
         file.read_to_end(&mut bytes).map_err(SpoolError::file("read", &path))?;
-        let (records, whole) = parse(&bytes);
+        let Parsed { records, whole, rest } = parse(&bytes);
+        match rest {
+            Rest::Nothing => {}
+            Rest::Torn => {
+                tracing::warn!(path = %path.display(), cut = bytes.len() - whole, "the end of a spool was torn");
+            }
+            Rest::Damaged => set_aside(folder)?,
+            Rest::Unknown(why) => return Err(SpoolError::Unknown { path, why }),
+        }
         if whole < bytes.len() {
-            tracing::warn!(path = %path.display(), cut = bytes.len() - whole, "the end of a spool was torn");
             file.set_len(whole as u64).map_err(SpoolError::file("truncate", &path))?;
         }
+        // Said again to whoever reads it after a further kill.
+        let aside = fs::metadata(folder.join(DAMAGED)).ok();
+        let damage = aside.map(|aside| Damage { whole: whole as u64, of: aside.len() });
         let mut blobs = BTreeMap::new();
         let blob_folder = folder.join(BLOBS);
+        fs::create_dir_all(&blob_folder).map_err(SpoolError::file("create", &blob_folder))?;
         for entry in fs::read_dir(&blob_folder).map_err(SpoolError::file("list", &blob_folder))? {
             let entry = entry.map_err(SpoolError::file("list", &blob_folder))?;
             if let Some(digest) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
                 blobs.insert(digest, entry.metadata().map_or(0, |meta| meta.len()));
             }
         }
-        meter.add(blobs.values().sum());
-        Ok((Self { lease, folder: folder.to_owned(), file, blobs, meter }, records))
+        meter.add(blobs.values().sum::<u64>() + whole as u64);
+        let (offsets, records) = records.into_iter().map(|(at, record)| (at as u64, record)).unzip();
+        let (folder, end) = (folder.to_owned(), whole as u64);
+        let spool = Self { lease, folder, file, offsets, end, torn: false, waiting: end, blobs, meter };
+        Ok(Recovered { spool, records, damage })
     }
 
     /// The attempt.
@@ -249,20 +299,58 @@ impl AttemptSpool {
             // Beside and renamed: a blob that has its name is whole.
             let path = self.blob_path(digest);
             let beside = path.with_extension("part");
-            fs::write(&beside, bytes).map_err(SpoolError::file("write", &beside))?;
+            if let Err(error) = fs::write(&beside, bytes) {
+                // What there is of it would keep a full disk full, and the end has to be recorded yet.
+                let _ = fs::remove_file(&beside);
+                return Err(SpoolError::file("write", &beside)(error));
+            }
             fs::rename(&beside, &path).map_err(SpoolError::file("rename into place", &path))?;
             self.blobs.insert(*digest, bytes.len() as u64);
             self.meter.add(bytes.len() as u64);
         }
         let json = serde_json::to_vec(record).map_err(SpoolError::Json)?;
+        let framed = frame(&json);
         let path = self.folder.join(RECORDS);
-        let before = self.file.metadata().map_err(SpoolError::file("look at", &path))?.len();
-        let written = self.file.write_all(&frame(&json));
-        if let Err(error) = written {
+        if self.torn {
+            self.file.set_len(self.end).map_err(SpoolError::file("truncate", &path))?;
+            self.torn = false;
+        }
+        if let Err(error) = self.file.write_all(&framed) {
             // What was written of it would hide every later record.
-            self.file.set_len(before).map_err(SpoolError::file("truncate", &path))?;
+            self.torn = self.file.set_len(self.end).is_err();
             return Err(SpoolError::file("append to", &path)(error));
         }
+        self.offsets.push(self.end);
+        let length = framed.len() as u64;
+        self.end += length;
+        self.waiting += length;
+        self.meter.add(length);
+        Ok(())
+    }
+
+    /// How many records there are.
+    fn count(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Records from this one on wait; the earlier ones were delivered.
+    fn wait_from(&mut self, index: usize) {
+        let waiting = self.end - self.offsets.get(index).copied().unwrap_or(self.end);
+        self.meter.add(waiting);
+        self.meter.take(std::mem::replace(&mut self.waiting, waiting));
+    }
+
+    /// Keeps the records aside as they are, and cuts them off from this one on.
+    fn cut(&mut self, index: usize) -> Result<(), SpoolError> {
+        let Some(at) = self.offsets.get(index).copied() else { return Ok(()) };
+        set_aside(&self.folder)?;
+        let path = self.folder.join(RECORDS);
+        self.file.set_len(at).map_err(SpoolError::file("truncate", &path))?;
+        self.offsets.truncate(index);
+        let gone = (self.end - at).min(self.waiting);
+        self.end = at;
+        self.waiting -= gone;
+        self.meter.take(gone);
         Ok(())
     }
 
@@ -270,13 +358,18 @@ impl AttemptSpool {
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// It cannot be read, or is not what was written.
     pub fn blob(&self, digest: &Digest) -> Result<Option<Vec<u8>>, SpoolError> {
+        if !self.blobs.contains_key(digest) {
+            return Ok(None);
+        }
         let path = self.blob_path(digest);
         match fs::read(&path) {
             Ok(bytes) if Digest::of(&bytes) == *digest => Ok(Some(bytes)),
-            Ok(_) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(_) => Err(SpoolError::Changed { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SpoolError::Changed { path }),
+            // What the disk does not give back any more would be tried for ever.
+            Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => Err(SpoolError::Changed { path }),
             Err(error) => Err(SpoolError::file("read", &path)(error)),
         }
     }
@@ -292,13 +385,20 @@ impl AttemptSpool {
         }
     }
 
+    /// Leaves it where it is: nobody takes it. It waits no more.
+    pub fn leave(&mut self) -> &Path {
+        self.meter.take(std::mem::take(&mut self.blobs).into_values().sum());
+        self.meter.take(std::mem::take(&mut self.waiting));
+        &self.folder
+    }
+
     /// Removes it all: everything was delivered, or nobody wants it.
     ///
     /// # Errors
     ///
     /// The folder cannot be removed.
     pub fn remove(&mut self) -> Result<(), SpoolError> {
-        self.meter.take(std::mem::take(&mut self.blobs).into_values().sum());
+        self.leave();
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(SpoolError::file("remove", &self.folder)(error))
@@ -312,37 +412,15 @@ impl AttemptSpool {
     }
 }
 
-fn frame(json: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(json.len()).unwrap_or(u32::MAX);
-    let mut bytes = Vec::with_capacity(json.len() + 4 + CHECK_BYTES);
-    bytes.extend_from_slice(&length.to_be_bytes());
-    bytes.extend_from_slice(json);
-    bytes.extend_from_slice(&Digest::of(json).as_bytes()[..CHECK_BYTES]);
-    bytes
-}
-
-/// The whole records at the start of `bytes`, and how many bytes they take.
-fn parse(bytes: &[u8]) -> (Vec<Record>, usize) {
-    let mut records = Vec::new();
-    let mut at = 0;
-    while let Some((record, next)) = parse_one(bytes, at) {
-        records.push(record);
-        at = next;
+/// Keeps a copy of the records as they are, unless there is one from before.
+fn set_aside(folder: &Path) -> Result<(), SpoolError> {
+    let (path, aside) = (folder.join(RECORDS), folder.join(DAMAGED));
+    if aside.exists() {
+        return Ok(());
     }
-    (records, at)
-}
-
-fn parse_one(bytes: &[u8], at: usize) -> Option<(Record, usize)> {
-    let length = u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
-    if length > MAX_RECORD {
-        return None;
-    }
-    let json = bytes.get(at + 4..at + 4 + length)?;
-    let next = at + 4 + length + CHECK_BYTES;
-    if bytes.get(at + 4 + length..next)? != &Digest::of(json).as_bytes()[..CHECK_BYTES] {
-        return None;
-    }
-    Some((serde_json::from_slice(json).ok()?, next))
+    let fresh = folder.join("records.copy");
+    fs::copy(&path, &fresh).map_err(SpoolError::file("copy", &path))?;
+    fs::rename(&fresh, &aside).map_err(SpoolError::file("rename into place", &aside))
 }
 
 /// `RUN-INDEX-NUMBER-EPOCH`: an attempt's name without slashes, and its epoch.
@@ -356,81 +434,4 @@ fn lease_of(name: &str) -> Option<LeaseRef> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use longhaul_core::ids::{AttemptId, EpisodeId, RunId};
-    use longhaul_core::time::Timestamp;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    pub(crate) fn lease() -> LeaseRef {
-        let episode = EpisodeId { run: RunId::new(Timestamp(1), 1), index: 3 };
-        LeaseRef { attempt: AttemptId { episode, number: 2 }, epoch: Epoch(7) }
-    }
-
-    pub(crate) fn step(number: u32, png: &[u8]) -> Record {
-        Record::Step { number, png: Digest::of(png), json: format!("{{\"number\":{number}}}") }
-    }
-
-    #[test]
-    fn what_was_appended_is_read_back_in_order_with_its_blobs() {
-        let root = tempfile::tempdir().unwrap();
-        let mut spool = AttemptSpool::create(root.path(), lease(), Meter::default()).unwrap();
-        spool.append(&step(0, b"zero"), &[(Digest::of(b"zero"), b"zero")]).unwrap();
-        spool.append(&step(1, b"one"), &[(Digest::of(b"one"), b"one")]).unwrap();
-        let folder = spool.folder.clone();
-        drop(spool);
-        let meter = Meter::default();
-        let (spool, records) = AttemptSpool::recover(&folder, meter.clone()).unwrap();
-        assert_eq!(records, [step(0, b"zero"), step(1, b"one")]);
-        assert_eq!(spool.lease(), lease());
-        assert_eq!(spool.blob(&Digest::of(b"one")).unwrap().as_deref(), Some(&b"one"[..]));
-        assert_eq!(meter.bytes(), 7);
-    }
-
-    #[test]
-    fn a_torn_record_is_cut_off_and_the_spool_goes_on_after_it() {
-        let root = tempfile::tempdir().unwrap();
-        let mut spool = AttemptSpool::create(root.path(), lease(), Meter::default()).unwrap();
-        spool.append(&step(0, b"x"), &[(Digest::of(b"x"), b"x")]).unwrap();
-        spool.append(&step(1, b"x"), &[(Digest::of(b"x"), b"x")]).unwrap();
-        let folder = spool.folder.clone();
-        drop(spool);
-        let path = folder.join(RECORDS);
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-        let (mut spool, records) = AttemptSpool::recover(&folder, Meter::default()).unwrap();
-        assert_eq!(records, [step(0, b"x")]);
-        spool.append(&step(1, b"y"), &[(Digest::of(b"y"), b"y")]).unwrap();
-        drop(spool);
-        let (_, records) = AttemptSpool::recover(&folder, Meter::default()).unwrap();
-        assert_eq!(records, [step(0, b"x"), step(1, b"y")]);
-    }
-
-    #[test]
-    fn a_folder_of_another_name_is_not_a_spool() {
-        let root = tempfile::tempdir().unwrap();
-        let folder = root.path().join("notes");
-        fs::create_dir(&folder).unwrap();
-        assert!(matches!(AttemptSpool::recover(&folder, Meter::default()), Err(SpoolError::Foreign { .. })));
-    }
-
-    proptest! {
-        /// However the file is cut or one of its bytes flipped, what is read is a prefix of what was written.
-        #[test]
-        fn what_is_read_is_always_a_prefix(cut in 0_usize..2000, flip in proptest::option::of((0_usize..2000, 1_u8..=255))) {
-            let written: Vec<Record> = (0..5).map(|number| step(number, b"png")).collect();
-            let mut bytes: Vec<u8> = written
-                .iter()
-                .flat_map(|record| frame(&serde_json::to_vec(record).unwrap()))
-                .collect();
-            bytes.truncate(cut);
-            if let Some((at, with)) = flip && let Some(byte) = bytes.get_mut(at) {
-                *byte ^= with;
-            }
-            let (read, whole) = parse(&bytes);
-            prop_assert!(whole <= bytes.len());
-            prop_assert_eq!(&written[..read.len()], &read[..]);
-        }
-    }
-}
+pub(crate) mod tests;

@@ -5,7 +5,12 @@
 //! that of a step after it, or of the end, since the stream keeps its order. Model calls go before
 //! the step that names them. What an attempt goes on from is acknowledged before anything after it
 //! is sent: the coordinator takes no step of its own before. Reservations stay here: one that is
-//! not settled when nobody is left who could settle it is settled whole.
+//! not settled when nobody is left who could settle it is settled whole. Where a blob turns out to be
+//! damaged, the record that names it cannot be sent: what was recorded from there on is cut off, and the
+//! attempt ends with a fault of the node's disk.
+
+mod damaged;
+mod gather;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,14 +27,9 @@ use longhaul_gateway::ports::Blob;
 use longhaul_proto::convert::LeaseRef;
 use tokio::sync::watch;
 
+use self::damaged::disk_fault;
 use super::calls::Sums;
-use super::{AttemptSpool, OpenCall, Record, SettledCall, SpoolError};
-
-/// The most records of one delivery.
-const AT_ONCE: usize = 16;
-
-/// The most bytes of blobs of one delivery; a single larger one goes alone.
-const BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
+use super::{AttemptSpool, Damage, OpenCall, Record, SettledCall, SpoolError};
 
 /// The spool of one attempt, shared by who fills it and who delivers it.
 #[derive(Debug)]
@@ -57,11 +57,17 @@ struct State {
     sums: Sums,
     /// The last word on its purses is not known to have been heard.
     owes_report: bool,
+    /// What of it was damaged, if something was: nothing is recorded any more but an end.
+    broken: Option<String>,
+    /// The coordinator can keep nothing more of it: nothing is sent any more.
+    refused: bool,
 }
 
 #[derive(Debug)]
 struct Entry {
     record: Record,
+    /// Which record of the spool it is.
+    index: usize,
     acknowledged: bool,
 }
 
@@ -93,9 +99,11 @@ impl Outbox {
             open: BTreeMap::new(),
             sums: Sums::default(),
             owes_report: false,
+            broken: None,
+            refused: false,
         };
-        for record in records {
-            state.push(record);
+        for (index, record) in records.into_iter().enumerate() {
+            state.push(record, index);
         }
         Self { lease, state: Mutex::new(state), changed: watch::Sender::new(0) }
     }
@@ -119,7 +127,39 @@ impl Outbox {
     /// The disk is full or fails.
     pub fn step(&self, step: &StepRecord, png: &[u8]) -> Result<(), SpoolError> {
         let json = serde_json::to_string(step).map_err(SpoolError::Json)?;
-        self.append(Record::Step { number: step.number, png: step.screen.png, json }, &[(step.screen.png, png)])
+        let record = Record::Step { number: step.number, png: step.screen.png, json };
+        let mut state = self.state();
+        state.whole()?;
+        state.append(record, &[(step.screen.png, png)])?;
+        drop(state);
+        self.bump();
+        Ok(())
+    }
+
+    /// Fails if what was recorded is not whole any more.
+    ///
+    /// # Errors
+    ///
+    /// Something of it was damaged on the disk.
+    pub fn whole(&self) -> Result<(), SpoolError> {
+        self.state().whole()
+    }
+
+    /// Says with the attempt that its spool was damaged, before anything else of it is sent.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or fails.
+    pub fn tell_damage(&self, damage: Damage) -> Result<(), SpoolError> {
+        let text = format!(
+            "{damage}; what came after them was not delivered, and the money that it may have said something of \
+             counts as spent"
+        );
+        let mut state = self.state();
+        state.tell(&text)?;
+        drop(state);
+        self.bump();
+        Ok(())
     }
 
     /// Records that the attempt stands where the ones before it were cut off: its own steps are
@@ -160,6 +200,7 @@ impl Outbox {
     /// The disk is full or fails, or the attempt is over: the call must not be made.
     pub fn reserve(&self, call: OpenCall, blobs: &[Blob]) -> Result<(), SpoolError> {
         let mut state = self.state();
+        state.whole()?;
         if state.closed || state.has_end() {
             return Err(SpoolError::Closed);
         }
@@ -223,6 +264,15 @@ impl Outbox {
         self.state().sums.closed()
     }
 
+    /// What the purses came to, as its end says, if it has one.
+    #[must_use]
+    pub fn ended_purses(&self) -> Vec<(PurseKind, PurseState)> {
+        match self.state().entries.last() {
+            Some(Entry { record: Record::End { purses, .. }, .. }) => purses.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     /// How many calls were settled.
     #[must_use]
     pub fn calls(&self) -> u32 {
@@ -255,9 +305,14 @@ impl Outbox {
         notes: AttemptNotes,
         purses: Vec<(PurseKind, PurseState)>,
     ) -> Result<(), SpoolError> {
-        let (steps, last_step, calls) = {
+        let (steps, last_step, calls, broken) = {
             let state = self.state();
-            (state.steps, state.last_step, state.calls)
+            (state.steps, state.last_step, state.calls, state.broken.clone())
+        };
+        // Whatever it came to, not all of it is there.
+        let end = match broken {
+            Some(message) if !matches!(end, AttemptEnd::Fault(_)) => disk_fault(message),
+            _ => end,
         };
         self.append(Record::End { end, notes, steps, last_step, calls, purses }, &[])
     }
@@ -267,6 +322,16 @@ impl Outbox {
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
+        state.settle();
+        drop(state);
+        self.bump();
+    }
+
+    /// The coordinator can keep nothing more of it. What it has not is not sent again, and stays on
+    /// this disk for people; the last word on its purses is still told.
+    pub fn refused(&self) {
+        let mut state = self.state();
+        state.refused = true;
         state.settle();
         drop(state);
         self.bump();
@@ -283,6 +348,16 @@ impl Outbox {
     pub fn waiting_steps(&self) -> usize {
         let state = self.state();
         state.entries.iter().filter(|entry| !entry.acknowledged && matches!(entry.record, Record::Step { .. })).count()
+    }
+
+    /// How many steps, calls and ends wait for their acknowledgement.
+    #[must_use]
+    pub fn undelivered(&self) -> u64 {
+        let counts = |record: &Record| matches!(record, Record::Step { .. } | Record::Call(_) | Record::End { .. });
+        let state = self.state();
+        let waits = |entry: &&Entry| !state.refused && !entry.acknowledged && counts(&entry.record);
+        let waiting = state.entries.iter().filter(waits).count();
+        u64::try_from(waiting).unwrap_or(u64::MAX)
     }
 
     /// Whether this step waits for its acknowledgement.
@@ -314,40 +389,36 @@ impl Outbox {
     }
 
     /// What is to be sent next, if anything. It is offered again until [`Self::sent`] says that it went.
+    /// A record whose blob is damaged ends what there is to be sent.
     ///
     /// # Errors
     ///
-    /// A blob cannot be read.
+    /// A blob cannot be read, or the records not be cut.
     pub fn next(&self) -> Result<Option<Outgoing>, SpoolError> {
-        let state = self.state();
-        if state.finished || state.cursor >= state.entries.len() || state.waits_for_resumed() {
-            return Ok(None);
-        }
-        let mut outgoing = Outgoing { from: state.cursor, ..Outgoing::default() };
-        let mut bytes = 0;
-        for entry in state.entries.iter().skip(state.cursor).take(AT_ONCE) {
-            if bytes >= BYTES_AT_ONCE {
-                break;
+        let mut state = self.state();
+        loop {
+            let over = state.finished || state.refused;
+            if over || state.cursor >= state.entries.len() || state.waits_for_resumed() {
+                return Ok(None);
             }
-            for digest in entry.record.blobs() {
-                if let Some(blob) = state.spool.blob(digest)? {
-                    bytes += blob.len();
-                    outgoing.blobs.insert(*digest, blob);
+            match state.gather() {
+                Ok(outgoing) => return Ok(Some(outgoing)),
+                Err((at, error @ SpoolError::Changed { .. })) => {
+                    tracing::error!(attempt = %self.lease.attempt, %error, "a spool is damaged");
+                    state.break_off(at, &error)?;
+                    self.bump();
                 }
-            }
-            outgoing.records.push(entry.record.clone());
-            if !entry.acknowledged && matches!(entry.record, Record::Resumed { .. }) {
-                break;
+                Err((_, error)) => return Err(error),
             }
         }
-        Ok(Some(outgoing))
     }
 
     /// These went out on the session; unless it was rewound meanwhile, the next ones follow.
     pub fn sent(&self, outgoing: &Outgoing) {
         let mut state = self.state();
         if state.cursor == outgoing.from {
-            state.cursor += outgoing.records.len();
+            // Fewer are there now if the spool broke off meanwhile.
+            state.cursor = (state.cursor + outgoing.records.len()).min(state.entries.len());
         }
     }
 
@@ -374,7 +445,10 @@ impl Outbox {
     /// The end was accepted: nothing of it is needed any more.
     pub fn end_accepted(&self) {
         let mut state = self.state();
-        state.finish();
+        // What was refused stays, whatever is answered to an end that was on its way.
+        if !state.refused {
+            state.finish();
+        }
         drop(state);
         self.bump();
     }
@@ -401,6 +475,9 @@ impl Outbox {
     fn append(&self, record: Record, blobs: &[(Digest, &[u8])]) -> Result<(), SpoolError> {
         let mut state = self.state();
         state.append(record, blobs)?;
+        if state.refused {
+            state.settle();
+        }
         drop(state);
         self.bump();
         Ok(())
@@ -421,8 +498,9 @@ fn borrowed(blobs: &[Blob]) -> Vec<(Digest, &[u8])> {
 
 impl State {
     fn append(&mut self, record: Record, blobs: &[(Digest, &[u8])]) -> Result<(), SpoolError> {
+        let index = self.spool.count();
         self.spool.append(&record, blobs)?;
-        self.push(record);
+        self.push(record, index);
         Ok(())
     }
 
@@ -430,7 +508,7 @@ impl State {
         self.entries.last().is_some_and(|entry| matches!(entry.record, Record::End { .. }))
     }
 
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: Record, index: usize) {
         match &record {
             Record::Step { number, json, .. } => {
                 self.steps = number + 1;
@@ -455,7 +533,7 @@ impl State {
             }
             Record::Log { .. } | Record::End { .. } => {}
         }
-        self.entries.push(Entry { record, acknowledged: false });
+        self.entries.push(Entry { record, index, acknowledged: false });
     }
 
     /// Whether what the attempt goes on from was sent, and is not acknowledged: nothing goes after it.
@@ -485,6 +563,15 @@ impl State {
     /// Drops the blobs that only settled entries name; finishes a closed spool of which everything
     /// was heard.
     fn settle(&mut self) {
+        if self.refused {
+            let over = self.closed || self.has_end();
+            if over && !self.owes_report && !self.finished {
+                self.finished = true;
+                let folder = self.spool.leave();
+                tracing::warn!(folder = %folder.display(), "what the coordinator does not keep of an attempt stays here");
+            }
+            return;
+        }
         let settled = self.settled();
         let waiting = self.entries.iter().skip(settled).flat_map(|entry| entry.record.blobs());
         let needed: BTreeSet<Digest> =
@@ -493,6 +580,8 @@ impl State {
         for digest in done {
             self.spool.drop_blob(&digest);
         }
+        let first = self.entries.get(settled).map_or_else(|| self.spool.count(), |entry| entry.index);
+        self.spool.wait_from(first);
         let open = self.entries.iter().skip(settled).any(|entry| !matches!(entry.record, Record::Log { .. }));
         if self.closed && !open && !self.owes_report {
             self.finish();
