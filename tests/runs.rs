@@ -58,9 +58,34 @@ fn the_solver_passes_the_careless_and_the_idle_fail_and_a_second_run_builds_noth
     }
     leftovers::expect_nothing(place.root(), &place.scratch())?;
 
-    place.run(task.iter().copied().chain(["--agent=idle"])).end()?.expect_code(0)?;
+    // One more agent for it, when the benchmark is gone: its tasks are what they were.
+    let first = shown["run"]["run"].as_str().context("no id")?.to_owned();
+    std::fs::rename(place.benchmark(), place.path("examples/elsewhere"))?;
+    let more = format!("--agent=more=scripted:{}", place.path("examples/agents/solver").display());
+    place.run_like(&first, ["--fail-on-fault", &*more]).end()?.expect_code(0)?;
     let hooks = place.hooks_of_latest()?;
     ensure!(hooks.is_empty(), "a second run ran env hooks: {hooks:#?}");
+    let shown = place.show("latest")?;
+    ensure!(states(&shown)? == ["more mousepad_env/change_setting: passed"], "{shown:#}");
+    let provenance = |episode: &str| {
+        let asked = ["show", episode, "--provenance", "--format", "json", "--store", &store];
+        place.longhaul(asked).end()?.expect_code(0)?.json()
+    };
+    let (old, new) = (provenance(&format!("{first}/{solved}"))?, provenance("latest/0")?);
+    for part in ["task", "scripts", "verifier", "env", "env_files", "layers", "budget", "version", "scoring"] {
+        let content = |found: &Value| match &found[part] {
+            Value::Array(layers) => layers.iter().map(|layer| layer["content"].clone()).collect(),
+            other => other.clone(),
+        };
+        ensure!(!old[part].is_null() && content(&old) == content(&new), "{part}: {old:#} {new:#}");
+    }
+    for known in ["seed", "node", "worker", "started", "finished", "attempt", "agent", "agent_settings"] {
+        ensure!(!new[known].is_null(), "{known}: {new:#}");
+    }
+    let compared = ["compare", &format!("{first}:solver"), "latest", "--json", "--store", &store];
+    let compared = place.longhaul(compared).end()?.expect_code(0)?.json()?;
+    ensure!(compared["differences"] == serde_json::json!([]), "{compared:#}");
+    ensure!(compared["comparisons"]["pairs"][0]["pass"]["table"]["both"] == 1, "{compared:#}");
     Ok(())
 }
 

@@ -113,6 +113,9 @@ pub enum HelperRequest {
     ReadFile {
         /// The absolute path inside.
         path: String,
+        /// No more than so many bytes of its end; all of it if absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        end: Option<u64>,
     },
     /// Write a file, as root, mode 0644, parents made. Data frames follow, the last one
     /// empty. Answer: `Done`.

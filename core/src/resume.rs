@@ -74,6 +74,8 @@ impl FromStr for ResumePolicy {
 pub enum Way {
     /// The recorded actions were injected again into a fresh sandbox, and each screen compared.
     Replay,
+    /// A fresh sandbox was laid over a saved top, and the steps after that were replayed.
+    Restore,
 }
 
 impl Way {
@@ -82,6 +84,7 @@ impl Way {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Replay => "replay",
+            Self::Restore => "restore",
         }
     }
 }
@@ -102,6 +105,13 @@ pub struct Kept {
     pub steps: u32,
     /// The digest of the last one's record.
     pub last: Digest,
+}
+
+/// The log that holds what was read when a round was over, as it was printed: a replay has to read
+/// the same again.
+#[must_use]
+pub fn reading_log(round: u32) -> String {
+    format!("round-{round}-reading.json")
 }
 
 /// An attempt stands where the chain before it stood, and lives from here on.
@@ -130,7 +140,7 @@ pub struct Resumed {
 /// here: the coordinator's ledger sums them over all attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
-    /// Steps; the first observation is none.
+    /// Steps with an answer of the agent.
     pub steps: u32,
     /// Tokens of the calls that pay out of the episode's budget.
     pub tokens: u64,
@@ -139,9 +149,9 @@ pub struct Used {
 }
 
 impl Used {
-    /// Counts a step that is kept.
+    /// Counts a step that is kept. One without an answer is an observation, and none of the agent's.
     pub fn add_step(&mut self, step: &StepRecord) {
-        if step.number == 0 {
+        if step.answer.is_none() {
             return;
         }
         self.steps = self.steps.saturating_add(1);
@@ -156,5 +166,32 @@ impl Used {
         if let (Purpose::Agent | Purpose::Audit, Some(usage)) = (call.purpose, &call.usage) {
             self.tokens = self.tokens.saturating_add(usage.tokens());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_observation_that_opens_a_round_is_no_step_of_the_agent() {
+        let step = |number: u32, answer: serde_json::Value| -> StepRecord {
+            let png = Digest::of(b"png").to_string();
+            let timing = json!({"agent": 5, "inject": 1, "rest": 1, "capture": 1, "paused": 2});
+            let mut record = json!({
+                "number": number, "at": 1, "screen": {"png": png, "width": 4, "height": 3}, "rested": true, "timing": timing,
+            });
+            if !answer.is_null() {
+                record["answer"] = answer;
+            }
+            serde_json::from_value(record).unwrap()
+        };
+        let mut used = Used::default();
+        used.add_step(&step(0, json!(null)));
+        used.add_step(&step(1, json!({"actions": [], "done": true})));
+        used.add_step(&step(2, json!(null)));
+        assert_eq!(used, Used { steps: 1, tokens: 0, time: Millis(6) });
     }
 }

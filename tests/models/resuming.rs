@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use longhaul_tests::command::{Running, wait_for};
 use longhaul_tests::leftovers;
 use longhaul_tests::place::{Place, SHORT_LEASES};
+use longhaul_tests::programs::PROGRAMS;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -73,6 +74,19 @@ impl Scene {
         let access = self.place.access().display().to_string();
         self.place.longhaul(["watch", "latest", "--coordinator", &access]).end()?.expect_code(0)?;
         Ok(())
+    }
+
+    /// Waits until more than so many steps of the first attempt are recorded.
+    fn wait_for_steps(&self, worker: &mut Running, more: usize) -> Result<()> {
+        let store = self.place.store().display().to_string();
+        let show =
+            ["show", "latest/0", "--steps", "--attempt", "1", "--format", "json", "--store", &store].map(str::to_owned);
+        wait_for("some steps", Duration::from_secs(300), || {
+            ensure!(worker.runs()?, "it ended too early");
+            let steps = self.place.longhaul(&show).end()?.json().ok();
+            let steps = steps.and_then(|steps| steps.as_array().map(Vec::len)).unwrap_or_default();
+            Ok((steps > more).then_some(()))
+        })
     }
 
     fn end(self, worker: Running) -> Result<()> {
@@ -189,20 +203,7 @@ fn a_screen_that_comes_out_otherwise_is_never_taken_for_the_recorded_one() -> Re
     let mut worker = scene.worker()?;
     let agent = format!("--agent=waits=scripted:{}", waits.display());
     scene.submit(&["--task", "mousepad_env/change_setting", &agent])?;
-    wait_for("some steps", Duration::from_secs(300), || {
-        ensure!(worker.runs()?, "it ended too early");
-        let shown = scene
-            .place
-            .longhaul(
-                ["show", "latest/0", "--steps", "--attempt", "1", "--format", "json", "--store"]
-                    .into_iter()
-                    .map(str::to_owned)
-                    .chain([scene.place.store().display().to_string()]),
-            )
-            .end()?;
-        let steps = shown.json().ok().and_then(|steps| steps.as_array().map(Vec::len)).unwrap_or_default();
-        Ok((steps > 4).then_some(()))
-    })?;
+    scene.wait_for_steps(&mut worker, 4)?;
     worker.signal(Signal::SIGKILL)?;
     worker.end()?;
     let last = scene.worker()?;
@@ -215,5 +216,53 @@ fn a_screen_that_comes_out_otherwise_is_never_taken_for_the_recorded_one() -> Re
     ensure!(faults.last().is_some_and(|last| last.contains("verdict")), "begun anew: {faults:#?}");
     let numbers: Vec<u64> = scene.place.steps("latest/0")?.iter().filter_map(|step| step["number"].as_u64()).collect();
     ensure!(numbers == (0..=20).collect::<Vec<u64>>(), "{numbers:?}");
+    scene.end(last)
+}
+
+#[test]
+fn an_episode_goes_on_from_a_snapshot_of_its_files_without_doing_again_what_made_them() -> Result<()> {
+    const LINES: u32 = 16;
+    let scene = Scene::new("restored", &[])?;
+    let shell = PROGRAMS.into_iter().find(|program| program.task == "quality_shell").context("no shell")?;
+    shell.write(&scene.place.benchmark())?;
+    // After each step the shell shows what a new one shows; what was done is in its files alone. A file of
+    // a layer is removed before the snapshot, and has to be gone after it.
+    let step = |number: u32| {
+        let more = match number {
+            2 => "test -e ~/.bash_logout && rm ~/.bash_logout && ln -s /etc/passwd link; ",
+            LINES => "test ! -e ~/.bash_logout && readlink link >gone.txt; ",
+            _ => "",
+        };
+        let line = format!("{more}echo line {number} >>notes.txt; clear");
+        json!([{"keyboard": {"text": line}}, {"keyboard": {"keys": ["Return"]}}]).to_string()
+    };
+    let script = scene.place.path("typist.jsonl");
+    std::fs::write(&script, (1..=LINES).map(step).collect::<Vec<_>>().join("\n"))?;
+    let agent = format!("--agent=typist=scripted:{}", script.display());
+    let mut worker = scene.worker()?;
+    scene.submit(&["--task", &shell.name_of_task(), "--snapshots", "3 steps, first", &agent])?;
+    scene.wait_for_steps(&mut worker, 8)?;
+    worker.signal(Signal::SIGKILL)?;
+    worker.end()?;
+    let last = scene.worker()?;
+    scene.watch()?;
+
+    let shown = scene.place.show("latest/0")?;
+    let lines: Vec<&Value> = shown["kept"].as_object().context("nothing is kept")?.values().collect();
+    ensure!(lines.len() == 1 && lines[0]["resumed"]["way"] == "restore", "{shown:#}");
+    let text = said(&scene.place, &["show", "latest/0"])?;
+    ensure!(text.contains("by restore") && text.contains("snapshot of step"), "{text}");
+    // Every line once: what is in the snapshot was not typed again, and nothing of it is lost.
+    let typed = (1..=LINES).map(|number| format!("line {number}\n")).collect::<Vec<_>>().concat();
+    let saved = &shown["episode"]["settlement"]["verdict"]["feedback"];
+    let files: Value = serde_json::from_str(saved.as_str().context("no verdict")?)?;
+    for (name, text) in [("./notes.txt", &*typed), ("./gone.txt", "/etc/passwd\n")] {
+        let file = scene.place.path("expected");
+        std::fs::write(&file, text)?;
+        let digest = String::from_utf8(std::process::Command::new("sha256sum").arg(&file).output()?.stdout)?;
+        ensure!(files[name].as_str() == digest.split(' ').next(), "{name} is not as it was typed: {files:#}");
+    }
+    let numbers: Vec<u64> = scene.place.steps("latest/0")?.iter().filter_map(|step| step["number"].as_u64()).collect();
+    ensure!(numbers == (0..=u64::from(LINES)).collect::<Vec<u64>>(), "{numbers:?}");
     scene.end(last)
 }

@@ -74,6 +74,8 @@ pub struct NodeLimits {
     pub spool_bytes: u64,
     /// The most steps of one attempt that run ahead of the coordinator's acknowledgement.
     pub spool_steps: u32,
+    /// How long what Apptainer is called for may take.
+    pub calls: longhaul_apptainer::Limits,
 }
 
 impl Default for NodeLimits {
@@ -87,6 +89,7 @@ impl Default for NodeLimits {
             disk_floor_mib: 2048,
             spool_bytes: 4 * 1024 * 1024 * 1024,
             spool_steps: 200,
+            calls: longhaul_apptainer::Limits::default(),
         }
     }
 }

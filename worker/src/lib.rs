@@ -14,6 +14,7 @@
 //!   trajectory.
 //! * `model`: the gateway to models, its money and its records; `relay`: its way out where the
 //!   node has none.
+//! * [`round_files`]: what hooks of rounds are brought in with.
 //! * [`blobs`], [`spool`], [`lease`], [`guard`]: what these stand on.
 
 mod agents;
@@ -31,6 +32,7 @@ mod model;
 mod moment;
 mod oneshot;
 mod relay;
+pub mod round_files;
 pub mod sandbox;
 pub mod screen;
 pub mod session;
@@ -45,6 +47,7 @@ use std::sync::Arc;
 
 pub use config::{Endpoint, NodeLimits, WorkerConfig};
 pub use error::WorkerError;
+pub use home::DeadHomes;
 pub(crate) use longhaul_core::text::chain;
 pub use session::prepare::{Prepared, prepare};
 pub use shutdown::{Shutdown, ShutdownTrigger, Urgency};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 use longhaul_gateway::{Account, CallError, GatewayError, ModelAnswer, ModelCall, Replayed};
 
@@ -28,8 +29,14 @@ pub(crate) trait Caller: fmt::Debug + Send + Sync {
     fn is_live(&self);
     /// How long calls waited for what is not the agent's doing.
     fn paused(&self) -> Duration;
+    /// What its calls have cost so far, those of earlier attempts aside.
+    fn cost(&self) -> Money;
     /// Which budget is spent, once a call was refused for want of money.
     fn spent(&self) -> Option<String>;
+    /// A round begins, whose calls may cost no more than this, if anything is said.
+    fn begin_round(&self, most: Option<Money>);
+    /// Whether a call of the round was refused, since the round has spent what it may.
+    fn round_spent(&self) -> bool;
 }
 
 impl Caller for Account {
@@ -65,22 +72,35 @@ impl Caller for Account {
         Self::paused(self)
     }
 
+    fn cost(&self) -> Money {
+        self.totals().settled
+    }
+
     fn spent(&self) -> Option<String> {
         Self::spent(self)
+    }
+
+    fn begin_round(&self, most: Option<Money>) {
+        Self::begin_round(self, most);
+    }
+
+    fn round_spent(&self) -> bool {
+        Self::round_spent(self)
     }
 }
 
 /// What a call without an answer means for its episode.
 ///
-/// A spent budget ends it in order. A vendor that does not answer, or that takes neither the key
-/// nor the model, is a fault of the endpoint: another attempt may find it well. A request that the
-/// vendor refuses for what is in it, or that cannot be bounded, is a fault of the agent as it is
-/// configured, which another attempt will not cure. What cannot be written down is a fault of the
+/// A spent budget ends it in order, or the round whose it is. A vendor that does not answer, or that
+/// takes neither the key nor the model, is a fault of the endpoint: another attempt may find it well. A
+/// request that the vendor refuses for what is in it, or that cannot be bounded, is a fault of the agent
+/// as it is configured, which another attempt will not cure. What cannot be written down is a fault of the
 /// node's disk or of the store.
 pub(crate) fn end_of(error: &CallError) -> AgentEnd {
     let class = match error {
         CallError::Budget { .. } => return AgentEnd::By(EndedBy::Budget),
         CallError::Tokens { .. } => return AgentEnd::By(EndedBy::Tokens),
+        CallError::Round { .. } => return AgentEnd::Round(EndedBy::Budget),
         CallError::Endpoint { .. } | CallError::Rejected { status: 401 | 403 | 404 | 407, .. } => {
             FaultClass::ModelEndpoint
         }
@@ -96,7 +116,9 @@ pub(crate) fn end_of(error: &CallError) -> AgentEnd {
 pub(crate) fn fault_of(error: &CallError) -> Fault {
     match end_of(error) {
         AgentEnd::Fault(fault) => fault,
-        AgentEnd::By(_) => Fault { class: FaultClass::Store, message: error.to_string(), log_tail: None },
+        AgentEnd::By(_) | AgentEnd::Round(_) => {
+            Fault { class: FaultClass::Store, message: error.to_string(), log_tail: None }
+        }
     }
 }
 
@@ -113,10 +135,11 @@ mod tests {
         let journal = |disk| CallError::Journal(JournalError { message: "full".to_owned(), disk });
         let class = |error: &CallError| match end_of(error) {
             AgentEnd::Fault(fault) => fault.class,
-            AgentEnd::By(by) => panic!("{by}"),
+            AgentEnd::By(by) | AgentEnd::Round(by) => panic!("{by}"),
         };
         assert_eq!(end_of(&CallError::Budget { scope: "run".to_owned() }), AgentEnd::By(EndedBy::Budget));
         assert_eq!(end_of(&CallError::Tokens { used: 5, most: 4 }), AgentEnd::By(EndedBy::Tokens));
+        assert_eq!(end_of(&CallError::Round { scope: "round".to_owned() }), AgentEnd::Round(EndedBy::Budget));
         assert_eq!(class(&endpoint()), FaultClass::ModelEndpoint);
         assert_eq!(class(&rejected(401)), FaultClass::ModelEndpoint);
         assert_eq!(class(&rejected(400)), FaultClass::AgentCrashed);

@@ -150,6 +150,12 @@ impl Conversation {
         }
         let mut told = std::mem::take(&mut self.own_words);
         told.extend(seen.told.map(str::to_owned));
+        // What was not replied to, since no call was made, is said with what there is to see now.
+        if let Some(mut last) = self.history.exchanges.pop_if(|last| last.reply.is_none()) {
+            results.splice(0..0, last.results);
+            last.told.append(&mut told);
+            told = last.told;
+        }
         let picture = Some(seen.pictures.whole);
         self.history.exchanges.push(Exchange { results, told, picture, reply: None });
         self.history.keep_pictures(self.agent.keep_images);

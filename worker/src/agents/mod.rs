@@ -32,6 +32,8 @@ pub(crate) use place::fit;
 pub(crate) enum AgentEnd {
     /// The episode ends in order.
     By(EndedBy),
+    /// The round that it is in does, and the episode with the last one.
+    Round(EndedBy),
     /// We failed, or the agent did.
     Fault(Fault),
 }

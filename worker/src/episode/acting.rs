@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use longhaul_core::agent::{Answer, AuditPlan};
+use longhaul_core::digest::Digest;
+use longhaul_core::money::Money;
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
 use longhaul_core::plan::EpisodePlan;
 use longhaul_core::step::ActionOutcome;
@@ -13,6 +15,7 @@ use longhaul_proto::v1::AttemptPhase;
 use super::agent::{Access, Agent, Sight, pictures};
 use super::record::{Recorder, Said};
 use super::replay::{Followed, Follower};
+use super::snapshot::Saver;
 use super::{Attempt, Ending, Known, fault, wait_for_lease};
 use crate::agents::AgentEnd;
 use crate::agents::audit::{self, Finding};
@@ -37,6 +40,8 @@ pub(crate) struct Acting<'a> {
     pub(crate) display: &'a dyn Display,
     pub(crate) episode: &'a EpisodePlan,
     pub(crate) access: Option<&'a Access>,
+    /// Takes snapshots, if any are asked for.
+    pub(super) saver: Option<Saver<'a>>,
 }
 
 /// The agent's part as far as it has come.
@@ -64,6 +69,8 @@ pub(crate) struct Stretch {
     pub(crate) steps: Option<u32>,
     /// After so much time in it no turn begins.
     pub(crate) time: Option<Millis>,
+    /// The most dollars of the calls that are begun in it.
+    pub(crate) dollars: Option<Money>,
     /// Whether the agent gave any answer that could be used.
     pub(crate) answered: bool,
     /// The number of its last step in it.
@@ -119,7 +126,7 @@ impl Course<'_> {
     }
 
     /// Begins to live where the record of earlier attempts ends.
-    async fn live(&mut self) -> Result<(), Ending> {
+    pub(crate) async fn live(&mut self) -> Result<(), Ending> {
         if let Some(past) = self.past.take_if(|past| !past.is_behind()) {
             past.arrive().await?;
             let clock = &mut self.tally.clock;
@@ -132,6 +139,36 @@ impl Course<'_> {
     pub(crate) async fn finish(&mut self, ended_by: EndedBy) -> Result<(), Ending> {
         self.live().await?;
         self.past.as_ref().map_or(Ok(()), |past| Err(past.ended_early(ended_by).into()))
+    }
+
+    /// The first observation of a further round and what the agent was told there, as long as that is
+    /// recorded.
+    pub(crate) async fn reopened(
+        &mut self,
+        round: u32,
+        rest: RestRule,
+        recorder: &mut Recorder,
+    ) -> Result<Option<(Frame, Option<String>)>, Ending> {
+        match &mut self.past {
+            Some(past) => past.open(round, rest, recorder).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// That a round's reading is as it was, as long as that is recorded.
+    pub(crate) fn has_read(&self, round: u32, found: Option<Digest>) -> Result<(), Ending> {
+        self.past.as_ref().map_or(Ok(()), |past| past.same_reading(round, found).map_err(Ending::from))
+    }
+
+    /// What ended the agent's part in this stretch, if the record says that it was over after so much
+    /// of it. The time that is recorded falls a little short of what was measured in life.
+    fn was_over(&self, agent: &Agent, steps: u32, time: Millis) -> Option<EndedBy> {
+        let over = self.past.as_ref().is_some_and(Follower::opens);
+        let ended_by = self.stretch.exhausted(steps, time);
+        // Where dollars are bounded, the call that was refused is in no record.
+        let unrecorded = if self.stretch.dollars.is_some() { EndedBy::Budget } else { EndedBy::Time };
+        // A script at its end has said so without a step, and does it again.
+        over.then(|| ended_by.or_else(|| (!agent.is_at_its_end()).then_some(unrecorded))).flatten()
     }
 
     /// Leaves a time out of what the agent is said to have acted.
@@ -250,6 +287,11 @@ impl<'a> Acting<'a> {
         let caller = self.caller();
         let budget = &self.episode.budget;
         let (steps_before, time_before) = (recorder.answers(), course.acted());
+        if let Some(caller) = caller {
+            // What was called before the observation that opens it is not of this round.
+            caller.set_step(recorder.seen());
+            caller.begin_round(course.stretch.dollars);
+        }
         loop {
             course.live().await?;
             if let Some(ended_by) = self.attempt.verifies.filter(|_| course.past.is_none()) {
@@ -258,11 +300,15 @@ impl<'a> Acting<'a> {
             let acted = course.acted();
             let tokens = caller.map(Caller::tokens).unwrap_or_default();
             let steps = recorder.answers();
-            if let Some(ended_by) = budget.exhausted(steps, acted, tokens) {
-                return Ok(Over::Whole(ended_by));
-            }
             let own = (steps.saturating_sub(steps_before), Millis(acted.0.saturating_sub(time_before.0)));
-            if let Some(ended_by) = course.stretch.exhausted(own.0, own.1) {
+            if course.past.is_some() {
+                // How far a round went is in the record.
+                if let Some(ended_by) = course.was_over(agent, own.0, own.1) {
+                    return Ok(Over::Here(ended_by));
+                }
+            } else if let Some(ended_by) = budget.exhausted(steps, acted, tokens) {
+                return Ok(Over::Whole(ended_by));
+            } else if let Some(ended_by) = course.stretch.exhausted(own.0, own.1) {
                 return Ok(Over::Here(ended_by));
             }
             // Nothing is asked of the agent without a lease that holds now.
@@ -303,6 +349,7 @@ impl<'a> Acting<'a> {
                     return Ok(Over::Here(EndedBy::Agent));
                 }
                 Err(AgentEnd::By(ended_by)) => return Ok(Over::Whole(ended_by)),
+                Err(AgentEnd::Round(ended_by)) => return Ok(Over::Here(ended_by)),
                 Err(AgentEnd::Fault(fault)) => {
                     if let Some(past) = past {
                         return Err(past.agent_failed(fault).into());
@@ -341,13 +388,17 @@ impl<'a> Acting<'a> {
             };
             if let Some(stepped) = stepped {
                 recorder.step(Some(answer), stepped, agent_time, said).await?;
-                self.attempt.tell(AttemptPhase::Acting);
+                self.lived(course, recorder, done).await?;
+            }
+            // A program goes on beyond a call that it was refused, if it can: its turn is the last one.
+            if caller.is_some_and(Caller::round_spent) {
+                return Ok(Over::Here(EndedBy::Budget));
             }
             if done {
                 match self.audit(course, recorder, own.0 + 1).await? {
                     Audited::Done => return Ok(Over::Here(EndedBy::Agent)),
                     Audited::GoOn(missing) => course.told = Some(missing),
-                    Audited::Over(ended_by) => return Ok(Over::Whole(ended_by)),
+                    Audited::Over(over) => return Ok(over),
                 }
             }
             match measure {
@@ -369,11 +420,22 @@ impl<'a> Acting<'a> {
         Ok(stepped)
     }
 
+    /// A step was recorded: takes a snapshot of what it has come to, if one is due.
+    async fn lived(&self, course: &mut Course<'_>, recorder: &Recorder, done: bool) -> Result<(), Ending> {
+        self.attempt.tell(AttemptPhase::Acting);
+        let Some(saver) = self.saver.as_ref().filter(|_| !done) else { return Ok(()) };
+        let before = moment::now();
+        let spent = self.caller().map(Caller::cost).unwrap_or_default();
+        saver.after(recorder.seen(), spent, recorder).await?;
+        course.leave_out(moment::now().saturating_sub(before));
+        Ok(())
+    }
+
     /// Which budget is spent, where the agent crashed: programs that are refused a call often do
     /// nothing else, and that is no fault of theirs.
     fn refused(&self, caller: Option<&dyn Caller>, fault: &Fault) -> Option<EndedBy> {
         let caller = caller.filter(|_| fault.class == FaultClass::AgentCrashed)?;
-        if caller.spent().is_some() {
+        if caller.spent().is_some() || caller.round_spent() {
             return Some(EndedBy::Budget);
         }
         let used = caller.tokens();
@@ -405,7 +467,8 @@ impl<'a> Acting<'a> {
                 });
                 Ok(Audited::Done)
             }
-            Err(AgentEnd::By(ended_by)) => Ok(Audited::Over(ended_by)),
+            Err(AgentEnd::By(ended_by)) => Ok(Audited::Over(Over::Whole(ended_by))),
+            Err(AgentEnd::Round(ended_by)) => Ok(Audited::Over(Over::Here(ended_by))),
             Err(AgentEnd::Fault(fault)) => Err(fault.into()),
         }
     }
@@ -429,7 +492,7 @@ impl<'a> Acting<'a> {
 enum Audited {
     Done,
     GoOn(String),
-    Over(EndedBy),
+    Over(Over),
 }
 
 /// What is left of the episode, or of the stretch where that is less.

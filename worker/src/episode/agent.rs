@@ -114,6 +114,11 @@ impl Agent {
         }
     }
 
+    /// Whether it is a script without a further line.
+    pub(crate) fn is_at_its_end(&self) -> bool {
+        matches!(self, Self::Scripted(answers) if answers.len() == 0)
+    }
+
     /// What its loop tells the vendor beside the screen, in words.
     pub(crate) fn acknowledged(&self) -> Option<String> {
         match self {

@@ -17,6 +17,7 @@ mod record;
 mod replay;
 mod rounds;
 mod scoring;
+mod snapshot;
 mod stopping;
 mod views;
 
@@ -49,6 +50,7 @@ use self::layers::Layers;
 use self::record::{Recorder, Said};
 use self::replay::{Follower, Past};
 use self::scoring::{Acted, Scored};
+use self::snapshot::{Restoring, Saver};
 use self::stopping::{release, remove_scratch, stop_all, stop_kept};
 use crate::blobs::{BlobError, HeldTree};
 use crate::guard::{GpuShare, watch_memory};
@@ -140,6 +142,7 @@ pub(crate) async fn run(attempt: Attempt) {
         Ok(end) => Some(end),
         Err(Ending::Fault(fault)) => Some(AttemptEnd::Fault(excused(fault, &attempt.shared).await)),
         Err(Ending::Stopped(reason)) => stopped(reason, &known),
+        Err(Ending::NotRestored(why)) => Some(AttemptEnd::Fault(fault(FaultClass::ReplayDiverged, why))),
     };
     let end = end.filter(|end| !matches!(end, AttemptEnd::Fault(fault) if fault.class == FaultClass::Preempted));
     let hurry = preempted || end.is_none();
@@ -164,6 +167,8 @@ pub(crate) async fn run(attempt: Attempt) {
 enum Ending {
     Fault(Fault),
     Stopped(StopReason),
+    /// What a snapshot holds did not come up as it was: another way is taken.
+    NotRestored(String),
 }
 
 impl From<Fault> for Ending {
@@ -228,7 +233,11 @@ async fn phases(attempt: &Attempt, known: &Known, scratch: &Path) -> Result<Atte
     });
     wait_for_lease(attempt).await?;
 
-    let case = match sandboxed(attempt, known, scratch, &plans, &layers).await? {
+    let scored = match snapshot::find(attempt, known, &plans, scratch).await {
+        Some(restoring) => snapshot::restored(attempt, known, scratch, &plans, &layers, &restoring).await,
+        None => sandboxed(attempt, known, scratch, &plans, &layers, None).await,
+    };
+    let case = match scored? {
         Scored::Ended(end) => return Ok(end),
         Scored::ToJudge(case) => case,
     };
@@ -248,6 +257,7 @@ async fn sandboxed(
     scratch: &Path,
     plans: &Plans,
     layers: &Layers,
+    restored: Option<&Restoring>,
 ) -> Result<Scored, Ending> {
     let shared = &attempt.shared;
     attempt.tell(AttemptPhase::Starting);
@@ -264,6 +274,7 @@ async fn sandboxed(
         id: attempt.name(),
         env: Some(plans.env.name.clone()),
         layers: layers.stack.clone(),
+        tops: restored.map(|restored| restored.tops.clone()).unwrap_or_default(),
         views,
         accounts: plans.env.accounts.clone(),
         net: plans.env.net,
@@ -272,12 +283,17 @@ async fn sandboxed(
     let cpus = shared.cpus.take(plans.env.resources.cpu_millis);
     // Closed never: who waits here starts in turn, or is stopped.
     let starting = shared.starts.acquire().await.ok();
-    let sandbox = shared.driver.start(request).await.map_err(|error| error.fault())?;
+    let sandbox = shared.driver.start(request).await.map_err(|error| match restored {
+        // What was packed may be what cannot be mounted.
+        Some(_) => Ending::NotRestored(error.to_string()),
+        None => error.fault().into(),
+    })?;
     *known.sandbox.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&sandbox));
     sandbox.bind_cpus(cpus.cpus());
 
     let guards = guards(sandbox.as_ref(), plans, shared, &known.peak_memory_mib);
-    let inside = Inside { attempt, known, scratch, plans, layers, sandbox: sandbox.as_ref(), cpus: cpus.cpus(), start };
+    let (sandbox, cpus) = (sandbox.as_ref(), cpus.cpus());
+    let inside = Inside { attempt, known, scratch, plans, layers, restored, sandbox, cpus, start };
     tokio::pin!(guards);
     let early = tokio::select! {
         fault = &mut guards => return Err(Ending::Fault(fault)),
@@ -316,6 +332,8 @@ struct Inside<'a> {
     scratch: &'a Path,
     plans: &'a Plans,
     layers: &'a Layers,
+    /// The snapshot that it begins with.
+    restored: Option<&'a Restoring>,
     sandbox: &'a dyn Sandbox,
     /// The processors of the attempt.
     cpus: &'a [usize],
@@ -329,7 +347,11 @@ impl Inside<'_> {
         let Self { attempt, plans, .. } = self;
         let shared = &attempt.shared;
         let env = &plans.env;
-        let display = self.sandbox.start_display(env.width, env.height).await.map_err(|error| error.fault())?;
+        let display = self.sandbox.start_display(env.width, env.height).await.map_err(|error| match self.restored {
+            // What was saved may be what keeps it from coming up.
+            Some(_) => Ending::NotRestored(error.to_string()),
+            None => error.fault().into(),
+        })?;
         drop(starting);
         if !self.layers.units.is_empty() {
             let units = self.layers.units.clone();
@@ -344,9 +366,16 @@ impl Inside<'_> {
         let start = moment::now();
         let mut recorder =
             Recorder::new(Arc::clone(&attempt.outbox), Arc::clone(shared), self.scratch.join("episode"))?;
-        self.setup(&recorder).await?;
+        match self.restored {
+            Some(_) => self.reopen(&recorder).await?,
+            None => self.setup(&recorder).await?,
+        }
         wait_for_lease(attempt).await?;
-        let mut past = plans.past.as_ref().map(|past| Follower::new(attempt, past, display.as_ref()));
+        let step = self.restored.map(|restored| restored.snapshot.step);
+        let mut past = plans.past.as_ref().map(|past| Follower::new(attempt, past, display.as_ref(), step));
+        if let (Some(past), Some(step)) = (&past, step) {
+            past.probe(step, &recorder).await?.map_err(Ending::NotRestored)?;
+        }
         let first = match &mut past {
             Some(past) => past.observe(FIRST_REST, &mut recorder).await?,
             None => {
@@ -444,7 +473,8 @@ impl Inside<'_> {
             keep: &self.known.agent_sandbox,
         })
         .await?;
-        let acting = Acting { attempt, known: self.known, display, episode, access };
+        let saver = Saver::new(attempt, self.known, self.plans, self.sandbox, self.scratch, self.restored);
+        let acting = Acting { attempt, known: self.known, display, episode, access, saver };
         let ended = tokio::select! {
             biased;
             ended = self.play(&acting, &mut agent, first, past, recorder) => ended,
@@ -464,7 +494,7 @@ impl Inside<'_> {
         let Some(digest) = episode.gateway else { return Ok(None) };
         let plan = attempt.shared.blobs.get_json(digest, "a gateway plan").await.map_err(|error| blob_fault(&error))?;
         let plan = Arc::new(plan);
-        let (caller, token) = model::open_account(attempt, episode, Arc::clone(&plan));
+        let (caller, token) = model::open_account(attempt, episode, &self.plans.task, Arc::clone(&plan));
         if let Some(past) = &self.plans.past {
             caller.follow(past.calls(), past.live_from());
         }
@@ -543,11 +573,6 @@ async fn load(attempt: &Attempt) -> Result<Plans, Fault> {
     }
     let task_files = blobs.folder(task.files).await.map_err(read)?;
     let env_files = blobs.folder(env.files).await.map_err(read)?;
-    if attempt.resumes && task.rounds.is_some() {
-        // What was read between them is not recorded for that.
-        let message = "a task of rounds is not gone on with where it was cut off".to_owned();
-        return Err(fault(FaultClass::ReplayDiverged, message));
-    }
     let past = replay::fetch(attempt).await?;
     if attempt.verifies.is_some() && past.is_none() {
         let message = "nothing is kept that could be verified again".to_owned();

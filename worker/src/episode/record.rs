@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use longhaul_core::agent::Answer;
 use longhaul_core::digest::Digest;
@@ -22,7 +21,7 @@ use crate::session::actor::Shared;
 use crate::spool::{Outbox, SpoolError};
 
 /// The most of a log that is kept: its end.
-const LOG_LIMIT: usize = 1024 * 1024;
+pub(super) const LOG_LIMIT: usize = 1024 * 1024;
 
 /// The most bytes of a step's record: a message of a session holds 4 MB.
 const MAX_STEP: usize = 3 * 1024 * 1024;
@@ -159,8 +158,7 @@ impl Recorder {
             return Err(fault(FaultClass::AgentCrashed, message));
         }
         self.outbox.step(&record, &stepped.frame.png).map_err(|error| spool_fault(&error))?;
-        self.durable(number).await;
-        Ok(())
+        self.durable(number).await
     }
 
     /// Records a log by name; only its end if it is long.
@@ -171,7 +169,12 @@ impl Recorder {
 
     /// Records a picture by name, whole.
     pub(crate) fn picture(&self, name: &str, frame: &Frame) -> Result<(), Fault> {
-        self.outbox.log(name, &frame.png).map_err(|error| spool_fault(&error))
+        self.whole(name, &frame.png)
+    }
+
+    /// Records something by name, whole.
+    pub(crate) fn whole(&self, name: &str, bytes: &[u8]) -> Result<(), Fault> {
+        self.outbox.log(name, bytes).map_err(|error| spool_fault(&error))
     }
 
     /// Keeps the picture after the export hook, for the verifier and as a log.
@@ -209,27 +212,27 @@ impl Recorder {
         Ok(())
     }
 
-    async fn durable(&self, number: u32) {
+    async fn durable(&self, number: u32) -> Result<(), Fault> {
         let mut changes = self.outbox.subscribe();
         let mut link = self.shared.link.clone();
         let limits = &self.shared.config.limits;
         loop {
             changes.borrow_and_update();
             let connected = link.borrow_and_update().is_some();
-            let waiting = self.outbox.waiting_steps();
+            self.outbox.whole().map_err(|error| spool_fault(&error))?;
             if !self.outbox.is_waiting(number) {
-                return;
+                return Ok(());
             }
-            let ahead = waiting < limits.spool_steps as usize && self.shared.meter.bytes() < limits.spool_bytes;
-            if !connected && ahead {
-                return;
+            let ahead = || self.outbox.waiting_steps() < limits.spool_steps as usize;
+            if !connected && ahead() && self.shared.room.is_there() {
+                return Ok(());
             }
             tokio::select! {
                 // Both senders outlive every attempt, or end it.
                 _ = changes.changed() => {}
                 _ = link.changed() => {}
-                // Other attempts' bytes count too, and nobody tells of theirs.
-                () = tokio::time::sleep(Duration::from_secs(1)) => {}
+                // Other attempts' bytes count too.
+                () = self.shared.room.freed(), if !connected && ahead() => {}
             }
         }
     }
@@ -252,7 +255,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Fault> {
         .map_err(|error| disk(path, &error))
 }
 
-fn disk(path: &Path, error: &std::io::Error) -> Fault {
+pub(super) fn disk(path: &Path, error: &std::io::Error) -> Fault {
     fault(FaultClass::NodeDisk, format!("cannot write {}: {error}", path.display()))
 }
 

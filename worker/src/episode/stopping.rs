@@ -11,6 +11,9 @@ use crate::session::actor::Shared;
 /// How long a sandbox gets to end in order.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+/// How often is looked whether what could not be ended is gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
 /// Ends what lives, and removes what it left on disk.
 pub(super) async fn release(known: &Known, scratch: &Path, shared: &Shared) {
     stop_all(known).await;
@@ -20,28 +23,41 @@ pub(super) async fn release(known: &Known, scratch: &Path, shared: &Shared) {
 /// Ends what lives, and gives back what it had.
 pub(super) async fn stop_all(known: &Known) {
     // An agent first: it may still want something.
-    for place in [&known.agent_sandbox, &known.sandbox] {
-        stop_kept(place).await;
+    stop_kept(&known.agent_sandbox).await;
+    let survivor = stop_kept(&known.sandbox).await;
+    let gpus = known.gpus.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let (Some(gpus), Some(survivor)) = (gpus, survivor) {
+        let ids = gpus.gpus().ids().join(",");
+        tracing::error!(ids, "a sandbox was not ended: its graphics processors are kept from others until it is");
+        tokio::spawn(gpus.withhold(end_of(survivor)));
     }
-    known.gpus.lock().unwrap_or_else(PoisonError::into_inner).take();
 }
 
-/// Stops the sandbox that is kept there. It is known until it is stopped: who is cancelled meanwhile
-/// leaves it to whoever ends the attempt.
-pub(super) async fn stop_kept(place: &Mutex<Option<Arc<dyn Sandbox>>>) {
+/// Stops the sandbox that is kept there; it comes back if something of it may live on. It is known until it
+/// is stopped: who is cancelled meanwhile leaves it to whoever ends the attempt.
+pub(super) async fn stop_kept(place: &Mutex<Option<Arc<dyn Sandbox>>>) -> Option<Arc<dyn Sandbox>> {
     let kept = || place.lock().unwrap_or_else(PoisonError::into_inner);
-    let sandbox = kept().clone();
-    if let Some(sandbox) = sandbox {
-        stop(sandbox.as_ref()).await;
-        kept().take_if(|known| Arc::ptr_eq(known, &sandbox));
-    }
+    let sandbox = kept().clone()?;
+    let is_gone = stop(sandbox.as_ref()).await;
+    kept().take_if(|known| Arc::ptr_eq(known, &sandbox));
+    (!is_gone).then_some(sandbox)
 }
 
-async fn stop(sandbox: &dyn Sandbox) {
+/// Stops one; whether nothing of it is left.
+async fn stop(sandbox: &dyn Sandbox) -> bool {
     match tokio::time::timeout(STOP_LIMIT, sandbox.stop()).await {
-        Ok(Ok(())) => {}
+        Ok(Ok(())) => return true,
         Ok(Err(error)) => tracing::warn!(%error, "a sandbox did not stop in order"),
         Err(_) => sandbox.kill().await,
+    }
+    sandbox.is_gone().await
+}
+
+/// Resolves when nothing is left of a sandbox that did not end in order.
+async fn end_of(sandbox: Arc<dyn Sandbox>) {
+    while !sandbox.is_gone().await {
+        sandbox.kill().await;
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -73,6 +89,7 @@ mod tests {
                 id: "some".to_owned(),
                 env: None,
                 layers: Vec::new(),
+                tops: Vec::new(),
                 views: Vec::new(),
                 accounts: Vec::new(),
                 net: false,

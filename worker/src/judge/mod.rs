@@ -223,7 +223,7 @@ impl<'a> Judge<'a> {
                 let model = model_reported(&answer.body).unwrap_or(model).to_owned();
                 Ok(Ok(Said { text, model, call: answer.number }))
             }
-            Err(CallError::Budget { scope }) => Err(JudgeError::Budget { scope }),
+            Err(CallError::Budget { scope } | CallError::Round { scope }) => Err(JudgeError::Budget { scope }),
             // Waited for as long as calls wait for an endpoint, or tried as often as it is worth.
             Err(error @ CallError::Endpoint { down: true, .. }) => Err(unaskable(&error)),
             Err(error @ CallError::Endpoint { .. }) => Ok(Err(error.to_string())),

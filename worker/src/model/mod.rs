@@ -3,6 +3,7 @@
 
 mod ports;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +11,10 @@ use std::time::Duration;
 use longhaul_core::agent::AgentPlan;
 use longhaul_core::call::{CallTotals, PurseKind};
 use longhaul_core::endpoint::GatewayPlan;
-use longhaul_core::plan::EpisodePlan;
+use longhaul_core::plan::{EpisodePlan, TaskPlan};
 use longhaul_core::purse::PurseState;
 use longhaul_core::replicas::FileReplicas;
+use longhaul_core::rounds::RoundsPlan;
 use longhaul_gateway::ports::{Relay, SystemClock};
 use longhaul_gateway::{Account, EndpointShare, EndpointWord, Gateway, GatewayConfig, GatewayError, Opening, Proxies};
 use longhaul_proto::v1;
@@ -34,6 +36,10 @@ pub(crate) struct Models {
     secrets: Arc<KnownSecrets>,
     /// The number of the shares that are acted by.
     shares: AtomicU64,
+    /// The number of those that came last.
+    told: AtomicU64,
+    /// What files of replicas name, as far as it has come.
+    replicas: Mutex<BTreeMap<String, FileReplicas>>,
 }
 
 impl Models {
@@ -53,7 +59,7 @@ impl Models {
             ..GatewayConfig::new(Arc::new(SystemClock), seed)
         };
         let gateway = Gateway::new(settings, Arc::clone(&secrets) as _)?;
-        Ok(Self { gateway, secrets, shares: AtomicU64::new(0) })
+        Ok(Self { gateway, secrets, shares: AtomicU64::new(0), told: AtomicU64::new(0), replicas: Mutex::default() })
     }
 
     /// The keys of vendors, in place of those that were known.
@@ -65,29 +71,41 @@ impl Models {
     pub(crate) fn keep_shares(&self, wire: v1::EndpointShares) {
         let share = |share: v1::EndpointShare| EndpointShare {
             endpoint: share.endpoint,
+            model: Some(share.model).filter(|model| !model.is_empty()),
             concurrent: share.concurrent,
             requests_per_minute: share.requests_per_minute,
             tokens_per_minute: share.tokens_per_minute,
             down: share.down,
         };
         self.gateway.set_shares(wire.shares.into_iter().map(share).collect());
-        self.shares.store(wire.number, Ordering::SeqCst);
+        self.told.store(wire.number, Ordering::SeqCst);
     }
 
-    /// The addresses that files of replicas name from now on.
+    /// The addresses that files of replicas name from now on, once the last of them has come.
     pub(crate) fn keep_replicas(&self, wire: v1::ReplicaFiles) {
         let leads = |file: v1::ReplicaFile| (file.path, FileReplicas { urls: file.urls, keyed: file.keyed });
-        self.gateway.set_replicas(wire.files.into_iter().map(leads).collect());
+        let mut coming = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
+        coming.extend(wire.files.into_iter().map(leads));
+        if !wire.more {
+            self.gateway.set_replicas(std::mem::take(&mut *coming));
+        }
     }
 
-    /// The number of the shares that are acted by.
+    /// The number of the shares that are acted by: the last ones, once what is in flight is no more
+    /// than they allow.
     pub(crate) fn shares(&self) -> u64 {
+        let told = self.told.load(Ordering::SeqCst);
+        if self.gateway.is_within_shares() {
+            self.shares.store(told, Ordering::SeqCst);
+        }
         self.shares.load(Ordering::SeqCst)
     }
 
-    /// A new session numbers its shares anew.
+    /// A new session numbers its shares anew, and says anew what files name.
     pub(crate) fn new_session(&self) {
         self.shares.store(0, Ordering::SeqCst);
+        self.told.store(0, Ordering::SeqCst);
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// What was seen of endpoints since this was last asked.
@@ -95,6 +113,7 @@ impl Models {
         let word = |word: EndpointWord| v1::EndpointWord {
             endpoint: word.endpoint,
             demand: word.demand,
+            models: word.models.into_iter().map(|(model, demand)| v1::ModelDemand { model, demand }).collect(),
             down_millis: word.down.as_ref().map_or(0, |down| millis(down.lasts).0),
             down: word.down.map(|down| down.why).unwrap_or_default(),
             answered: word.answered,
@@ -122,6 +141,7 @@ impl Till {
 pub(crate) fn open_account(
     attempt: &Attempt,
     episode: &EpisodePlan,
+    task: &TaskPlan,
     gateway_plan: Arc<GatewayPlan>,
 ) -> (Arc<Account>, String) {
     let token = token();
@@ -133,9 +153,13 @@ pub(crate) fn open_account(
     let account = Arc::new(shared.models.gateway.open(Opening {
         plan: gateway_plan,
         allowed,
-        capped: !attempt.uncapped,
+        capped: !attempt.uncapped || task.rounds.as_ref().is_some_and(RoundsPlan::caps_dollars),
         bank: Arc::new(AttemptBank { desk: shared.escrow.clone(), lease: attempt.lease }),
-        journal: Arc::new(AttemptJournal { outbox: Arc::clone(&attempt.outbox), gate: Arc::clone(&attempt.gate) }),
+        journal: Arc::new(AttemptJournal {
+            outbox: Arc::clone(&attempt.outbox),
+            gate: Arc::clone(&attempt.gate),
+            room: shared.room.clone(),
+        }),
         max_tokens: episode.budget.max_tokens,
         token: token.clone(),
     }));

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::lease::Moment;
 use crate::moment;
 use crate::session::escrow::EscrowDesk;
-use crate::spool::{OpenCall, Outbox, SpoolError};
+use crate::spool::{OpenCall, Outbox, Room, SpoolError};
 
 /// Until when an attempt's lease holds, by the worker's own clock: asked before each call.
 #[derive(Debug, Default)]
@@ -73,12 +73,17 @@ impl Bank for AttemptBank {
 pub(crate) struct AttemptJournal {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) gate: Arc<LeaseGate>,
+    pub(crate) room: Room,
 }
 
 impl Journal for AttemptJournal {
-    /// An attempt that is parked spends nothing, and loses nothing by it.
+    /// An attempt that is parked spends nothing, and loses nothing by it; nor does one that could
+    /// not write down what it spends.
     fn ready(&self) -> Later<'_, ()> {
-        Box::pin(self.gate.held())
+        Box::pin(async {
+            self.room.freed().await;
+            self.gate.held().await;
+        })
     }
 
     fn reserved(&self, reservation: &Reservation, blobs: Vec<Blob>) -> Result<(), ReserveError> {
@@ -136,6 +141,30 @@ mod tests {
         assert!(!gate.holds());
         gate.set(None);
         assert!(!gate.holds());
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_until_there_is_room_to_write_it_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let limits = crate::config::NodeLimits { disk_floor_mib: 0, ..crate::config::NodeLimits::default() };
+        let node = crate::guard::Node::look(&limits, None, folder.path()).unwrap();
+        let meter = crate::spool::Meter::default();
+        let spool =
+            crate::spool::AttemptSpool::create(folder.path(), crate::spool::tests::lease(), meter.clone()).unwrap();
+        let outbox = Arc::new(Outbox::new(spool, Vec::new()));
+        let gate = Arc::new(LeaseGate::default());
+        gate.set(Some(moment::now() + Duration::from_secs(600)));
+        let (_link, link) = watch::channel(None);
+        let room = Room::new(meter, 1, node, link);
+        let journal = AttemptJournal { outbox: Arc::clone(&outbox), gate, room };
+        journal.ready().await;
+        outbox.log("some", b"text").unwrap();
+        let ready = journal.ready();
+        tokio::pin!(ready);
+        let early = tokio::time::timeout(Duration::from_millis(50), ready.as_mut()).await;
+        assert!(early.is_err(), "what waits takes all the room");
+        outbox.end_accepted();
+        ready.await;
     }
 
     #[test]

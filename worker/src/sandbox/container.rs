@@ -7,12 +7,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_apptainer::client::ClientError;
 use longhaul_apptainer::identity::{self, ProcessIdentity};
 use longhaul_apptainer::layers::build::{self, BuildError, BuildRequest};
 use longhaul_apptainer::layers::{LayerContent, LayerGuard, LayerInput, LayerManifest, LayerStore, StoreError};
-use longhaul_apptainer::{Apptainer, Bind, Network, accounts, command, filesystem, janitor};
+use longhaul_apptainer::sandbox::snapshot::SnapshotError;
+use longhaul_apptainer::sandbox::{signal_tree, survivors};
+use longhaul_apptainer::{Apptainer, Bind, Network, accounts, filesystem, janitor};
 use longhaul_apptainer::{Sandbox as Container, SandboxError as ContainerError, SandboxSpec};
 use longhaul_core::digest::Digest;
 use longhaul_core::helper::{CommandSpec, DisplayState, HelperFailure, ProcessInfo};
@@ -39,9 +42,6 @@ use crate::screen::{RestRule, ScreenError, ScreenHandle, Stepped, Works};
 /// runs out: never the worker, never a neighbour that is not ours.
 const OOM_SCORE: &str = "500";
 
-/// Where a folder to be removed is seen inside the container that empties it.
-const EMPTIED: &str = "/mnt";
-
 /// Sandboxes as rootless Apptainer containers.
 #[derive(Debug)]
 pub struct ContainerDriver {
@@ -62,7 +62,7 @@ impl ContainerDriver {
         let unfit = |error: &(dyn std::error::Error + 'static)| SandboxError::Unfit(crate::chain(error));
         fs::create_dir_all(&config.scratch).map_err(|error| unfit(&error))?;
         filesystem::fit_for_tops(&config.scratch).map_err(|error| unfit(&error))?;
-        let apptainer = Apptainer::detect().await.map_err(|error| unfit(&error))?;
+        let apptainer = Apptainer::detect().await.map_err(|error| unfit(&error))?.with_limits(config.limits.calls);
         let bases = Bases::open(&apptainer, config).await.map_err(|error| unfit(&error))?;
         let copies = config.scratch.join("cache").join("layers");
         let local = (!same_device(&config.layers, &config.scratch)).then_some(copies.as_path());
@@ -187,28 +187,9 @@ impl ContainerDriver {
     /// Removes a folder in which accounts of a sandbox may own files: those are only removed in a
     /// container with the same mapping.
     async fn remove_folder(&self, folder: &Path) -> Result<(), SandboxError> {
-        let disk = |error: std::io::Error| SandboxError::Disk(format!("cannot remove {}: {error}", folder.display()));
-        let own = folder.to_owned();
-        let removed = tokio::task::spawn_blocking(move || fs::remove_dir_all(own)).await;
-        if matches!(&removed, Ok(Ok(()))) || !folder.exists() {
-            return Ok(());
-        }
-        let plan = command::ExecPlan {
-            image: self.bases.usual().image.clone(),
-            binds: vec![Bind { source: folder.to_owned(), target: EMPTIED.into(), writable: true }],
-            userns: nix::unistd::geteuid().is_root(),
-            argv: ["find", EMPTIED, "-xdev", "-mindepth", "1", "-delete"].map(str::to_owned).into(),
-            ..command::ExecPlan::default()
-        };
-        let arguments = command::exec(&plan).map_err(|error| SandboxError::Failed(error.to_string()))?;
-        tokio::process::Command::new(self.apptainer.program())
-            .args(arguments)
-            .stdin(std::process::Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .map_err(disk)?;
-        fs::remove_dir_all(folder).map_err(disk)
+        let image = &self.bases.usual().image;
+        let removed = self.apptainer.remove_folder(image, &self.scratch, folder).await;
+        removed.map_err(|error| SandboxError::Disk(crate::chain(&error)))
     }
 
     async fn start_container(&self, request: SandboxRequest) -> Result<Arc<dyn Sandbox>, SandboxError> {
@@ -218,12 +199,13 @@ impl ContainerDriver {
         };
         let mut spec = self.spec(&base.image, request.id, &request.layers, &request.views, request.net);
         spec.gpus = request.gpus;
+        // What is laid over them has the accounts too.
+        let bare = request.layers.is_empty() && request.tops.is_empty();
+        spec.layers.extend(request.tops);
         let container = Container::start(&self.apptainer, spec).await.map_err(|error| container_error(&error, ""))?;
-        let pid = container.identity().pid;
-        prefer_for_oom(pid);
-        if request.layers.is_empty()
-            && let Err(error) = accounts::make(&container, &request.accounts).await
-        {
+        let (process, mark) = (container.identity().clone(), container.mark().to_owned());
+        prefer_for_oom(process.pid);
+        if bare && let Err(error) = accounts::make(&container, &request.accounts).await {
             // The first error says more than what may follow from it.
             if let Err(later) = container.stop().await {
                 tracing::warn!(error = %later, "a sandbox without its accounts was not cleared away");
@@ -231,7 +213,7 @@ impl ContainerDriver {
             return Err(container_error(&error, ""));
         }
         let (container, gone) = (RwLock::new(Some(container)), watch::Sender::new(false));
-        let sandbox = Rootless { pid, layers: request.layers, container, gone };
+        let sandbox = Rootless { process, mark, layers: request.layers, container, gone };
         Ok(Arc::new(sandbox))
     }
 }
@@ -268,11 +250,14 @@ impl Driver for ContainerDriver {
 
     fn clean(&self) -> Pending<'_, Result<(), SandboxError>> {
         Box::pin(async {
-            let cleared = janitor::clean(&self.apptainer, &self.bases.usual().image, &self.scratch)
+            let cleared = janitor::clean(&self.apptainer, Some(&self.bases.usual().image), &self.scratch)
                 .await
                 .map_err(|error| SandboxError::Failed(crate::chain(&error)))?;
             for folder in &cleared.removed {
                 tracing::info!(folder = %folder.display(), "removed what a dead worker left");
+            }
+            for folder in &cleared.foreign {
+                tracing::warn!(folder = %folder.display(), "this is called like a sandbox's folder, and left alone");
             }
             for (folder, reason) in &cleared.failed {
                 tracing::warn!(folder = %folder.display(), reason, "what a dead worker left cannot be removed");
@@ -293,7 +278,10 @@ fn carried(layer: &ReadyLayer) -> Result<Option<CarriedLayer>, SandboxError> {
 
 /// A container as a sandbox.
 struct Rootless {
-    pid: i32,
+    /// Its first process out here: its id may be another one's once it is over.
+    process: ProcessIdentity,
+    /// What else of it may live is known by this.
+    mark: String,
     /// Held, so that no layer is evicted under it.
     layers: Vec<ReadyLayer>,
     /// None once its stop has begun.
@@ -331,7 +319,7 @@ impl Sandbox for Rootless {
                     Ok(container.x_socket())
                 })
                 .await?;
-            let pid = self.pid;
+            let pid = self.process.pid;
             let works: Works = Box::new(move || identity::works(pid));
             match ScreenHandle::connect(&socket, width, height, Some(works)).await {
                 Ok(screen) => {
@@ -347,6 +335,15 @@ impl Sandbox for Rootless {
         Box::pin(async move {
             let mut file = tokio::fs::File::create(to).await.map_err(|error| disk_error(to, &error))?;
             self.with(path, async |container| container.read_file(path, &mut file).await).await?;
+            Ok(())
+        })
+    }
+
+    fn copy_end<'a>(&'a self, path: &'a str, most: usize, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let mut file = tokio::fs::File::create(to).await.map_err(|error| disk_error(to, &error))?;
+            let most = u64::try_from(most).unwrap_or(u64::MAX);
+            self.with(path, async |container| container.read_end(path, most, &mut file).await).await?;
             Ok(())
         })
     }
@@ -370,6 +367,14 @@ impl Sandbox for Rootless {
         Box::pin(async move { self.with("", async |container| container.start_units(units).await).await })
     }
 
+    fn save_top<'a>(&'a self, to: &'a Path, most: u64) -> Pending<'a, Result<Duration, SandboxError>> {
+        Box::pin(async move {
+            let mut container = self.container.write().await;
+            let container = container.as_mut().ok_or_else(|| SandboxError::Gone("it was stopped".to_owned()))?;
+            container.save_top(to, most).await.map_err(|error| snapshot_error(&error))
+        })
+    }
+
     fn processes(&self) -> Pending<'_, Result<Vec<ProcessInfo>, SandboxError>> {
         Box::pin(async move { self.with("", Container::processes).await })
     }
@@ -384,7 +389,10 @@ impl Sandbox for Rootless {
         if cpus.is_empty() {
             return;
         }
-        for task in identity::tree(self.pid).into_iter().flat_map(threads) {
+        if !self.process.is_alive().unwrap_or(false) {
+            return;
+        }
+        for task in identity::tree(self.process.pid).into_iter().flat_map(threads) {
             if let Err(error) = sched_setaffinity(Pid::from_raw(task), &set) {
                 tracing::debug!(task, %error, "a process of a sandbox is not bound to its processors");
             }
@@ -392,11 +400,13 @@ impl Sandbox for Rootless {
     }
 
     fn memory_mib(&self) -> Pending<'_, Result<u64, SandboxError>> {
-        let pid = self.pid;
+        let process = self.process.clone();
+        let used = move || match process.is_alive() {
+            Ok(true) => identity::memory_mib(&identity::descendants(process.pid)),
+            _ => 0,
+        };
         Box::pin(async move {
-            tokio::task::spawn_blocking(move || identity::memory_mib(&identity::descendants(pid)))
-                .await
-                .map_err(|error| SandboxError::Failed(error.to_string()))
+            tokio::task::spawn_blocking(used).await.map_err(|error| SandboxError::Failed(error.to_string()))
         })
     }
 
@@ -413,13 +423,7 @@ impl Sandbox for Rootless {
     fn kill(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             // The first of its pid namespace takes all others with it.
-            for pid in identity::tree(self.pid) {
-                if let Ok(Some(process)) = ProcessIdentity::of(pid)
-                    && let Err(error) = process.signal(Signal::SIGKILL)
-                {
-                    tracing::debug!(pid, %error, "a process of a sandbox was not killed");
-                }
-            }
+            signal_tree(&self.process, Signal::SIGKILL);
         })
     }
 
@@ -428,7 +432,8 @@ impl Sandbox for Rootless {
             let Some(container) = self.container.write().await.take() else {
                 // It is being stopped, whoever began that. The sender is ours, and does not go away.
                 let _ = self.gone.subscribe().wait_for(|gone| *gone).await;
-                return Ok(());
+                let left = || SandboxError::Failed("processes of it could not be ended".to_owned());
+                return if self.is_gone().await { Ok(()) } else { Err(left()) };
             };
             let (layers, gone) = (self.layers.clone(), self.gone.clone());
             // A task of its own: whoever waits for it may be gone before its end.
@@ -440,6 +445,14 @@ impl Sandbox for Rootless {
             });
             let stopped = stopping.await.map_err(|error| SandboxError::Failed(error.to_string()))?;
             stopped.map_err(|error| container_error(&error, ""))
+        })
+    }
+
+    fn is_gone(&self) -> Pending<'_, bool> {
+        let mark = self.mark.clone();
+        Box::pin(async move {
+            // What cannot be looked at is not known to be gone.
+            tokio::task::spawn_blocking(move || survivors(&mark).is_empty()).await.unwrap_or(false)
         })
     }
 }
@@ -558,6 +571,15 @@ fn store_error(kind: LayerKind, key: &Digest, error: &StoreError) -> SandboxErro
         return SandboxError::Disk(crate::chain(error));
     }
     SandboxError::Layer { kind, of: format!("key {}", key.short()), message: crate::chain(error), log_tail: None }
+}
+
+/// A sandbox whose processes stay stopped is of no use; all else costs a snapshot.
+fn snapshot_error(error: &SnapshotError) -> SandboxError {
+    let message = crate::chain(error);
+    match error {
+        SnapshotError::Stopped(_) => SandboxError::Gone(message),
+        _ => SandboxError::Failed(message),
+    }
 }
 
 fn container_error(error: &ContainerError, path: &str) -> SandboxError {

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longhaul_apptainer::Gpus;
 use longhaul_core::digest::Digest;
@@ -161,6 +162,8 @@ pub struct SandboxRequest {
     pub env: Option<String>,
     /// The layers over the base, lowest first.
     pub layers: Vec<ReadyLayer>,
+    /// What is laid over them, lowest first: saved tops ([`Sandbox::save_top`]) of earlier sandboxes.
+    pub tops: Vec<PathBuf>,
     /// The folders that are seen inside.
     pub views: Vec<View>,
     /// Accounts of the env: made here where there are no layers, which hold them otherwise.
@@ -197,12 +200,20 @@ pub trait Sandbox: Send + Sync {
     fn start_display(&self, width: u16, height: u16) -> Pending<'_, Result<Arc<dyn Display>, SandboxError>>;
     /// Copies a file from inside to a file of the node.
     fn copy_out<'a>(&'a self, path: &'a str, to: &'a Path) -> Pending<'a, Result<(), SandboxError>>;
+    /// Copies no more than so many bytes of the end of a file from inside to a file of the node.
+    fn copy_end<'a>(&'a self, path: &'a str, most: usize, to: &'a Path) -> Pending<'a, Result<(), SandboxError>>;
     /// Packs a file or folder from inside as a tar file of the node.
     fn pack_out<'a>(&'a self, path: &'a str, to: &'a Path) -> Pending<'a, Result<(), SandboxError>>;
     /// Copies a file of the node to the inside.
     fn copy_in<'a>(&'a self, from: &'a Path, path: &'a str) -> Pending<'a, Result<(), SandboxError>>;
     /// Starts services in order, as a boot would.
     fn start_units(&self, units: Vec<String>) -> Pending<'_, Result<(), SandboxError>>;
+    /// Packs all that was written inside as a file of the node, of at most so many bytes, while what runs
+    /// inside is stopped. Says for how long it was.
+    fn save_top<'a>(&'a self, to: &'a Path, most: u64) -> Pending<'a, Result<Duration, SandboxError>> {
+        let _ = (to, most);
+        Box::pin(async { Err(SandboxError::Failed("this kind of sandbox saves no top".to_owned())) })
+    }
     /// What runs inside.
     fn processes(&self) -> Pending<'_, Result<Vec<ProcessInfo>, SandboxError>>;
     /// Binds its processes, and those that they start, to these processors of the node.
@@ -215,6 +226,10 @@ pub trait Sandbox: Send + Sync {
     fn kill(&self) -> Pending<'_, ()>;
     /// Ends it and removes what it had written.
     fn stop(&self) -> Pending<'_, Result<(), SandboxError>>;
+    /// Whether nothing of it lives: asked when its stop has failed.
+    fn is_gone(&self) -> Pending<'_, bool> {
+        Box::pin(async { true })
+    }
 }
 
 /// What finds and builds layers, and starts sandboxes.

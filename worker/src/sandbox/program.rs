@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-/// What the names of copies begin with.
+/// What the names of copies begin with, and of those that are being made: who makes one holds its lock.
 const PREFIX: &str = "helper-";
+const FRESH_PREFIX: &str = ".new-";
 
 /// A program that stays what it is.
 #[derive(Debug)]
@@ -61,7 +62,12 @@ fn copy(program: &Path, folder: &Path) -> io::Result<PathBuf> {
     let path = folder.join(format!("{PREFIX}{}", hasher.finalize().to_hex()));
     if !path.exists() {
         source.seek(SeekFrom::Start(0))?;
-        let fresh = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
+        let fresh = {
+            let _turn = turn(folder)?;
+            let fresh = tempfile::Builder::new().prefix(FRESH_PREFIX).tempfile_in(folder)?;
+            fresh.as_file().lock()?;
+            fresh
+        };
         io::copy(&mut source, &mut fresh.as_file())?;
         fresh.as_file().set_permissions(fs::Permissions::from_mode(0o755))?;
         fresh.as_file().sync_all()?;
@@ -70,11 +76,21 @@ fn copy(program: &Path, folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Removes the copies that nobody holds. One that stays takes room, and nothing else.
+/// The turn to begin a copy, or to look whose one is: it is held for a moment only.
+fn turn(folder: &Path) -> io::Result<File> {
+    let turn = File::open(folder)?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// Removes the copies that nobody holds, and what was to become one when its worker was killed. One that
+/// stays takes room, and nothing else.
 fn remove_others(folder: &Path, own: &Path) {
+    let Ok(_turn) = turn(folder) else { return };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        let is_copy = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let name = entry.file_name();
+        let is_copy = [PREFIX, FRESH_PREFIX].iter().any(|prefix| name.to_string_lossy().starts_with(prefix));
         if path == own || !is_copy {
             continue;
         }
@@ -115,7 +131,9 @@ mod tests {
         assert_eq!(copies(&kept), 2, "both are in use");
         let left = first.path().to_owned();
         drop((first, again));
+        fs::write(kept.join(".new-half"), "sec").unwrap();
         let third = Program::keep(&program, &kept).unwrap();
         assert!(!left.exists() && third.path() == second.path());
+        assert_eq!(copies(&kept), 1, "what a killed worker had begun is gone, too");
     }
 }

@@ -93,6 +93,8 @@ impl Ender {
 /// What is waited for before the next input of the same step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
+    /// Nothing, and the screen was looked at just now.
+    Seen,
     None,
     Short,
     Rest,
@@ -230,6 +232,7 @@ impl Screen {
                 _ => {}
             }
             match std::mem::replace(&mut self.gap, Gap::None) {
+                Gap::Seen => {}
                 Gap::None => self.display.forget_changes()?,
                 Gap::Short => self.display.pause(SHORT_GAP)?,
                 Gap::Rest => drop(self.display.rest(RestRule::BETWEEN)?),
@@ -251,7 +254,11 @@ impl Screen {
     ///
     /// The display was lost or did not answer, or the frame could not be encoded.
     pub fn step(&mut self, actions: &[Value], rule: RestRule) -> Result<Stepped, ScreenError> {
-        let stirred = if actions.is_empty() { Vec::new() } else { self.display.stirred()? };
+        let mut stirred = Vec::new();
+        if !actions.is_empty() {
+            stirred = self.display.stirred()?;
+            self.gap = Gap::Seen;
+        }
         let performed = self.perform(actions)?;
         // Without input there is no first reaction to wait for.
         let first_change = if performed.injected { rule.first_change } else { rule.quiet };

@@ -55,6 +55,8 @@ pub(crate) struct Desk {
     pub(crate) renews: AtomicBool,
     /// Whether sessions are let in.
     pub(crate) open: AtomicBool,
+    /// Why the worker takes no leases, by its last heartbeat.
+    pub(crate) unfit: Mutex<String>,
     /// What is kept for an attempt that resumes.
     pub(crate) kept: Mutex<Vec<v1::TrajectoryPiece>>,
     /// What attempts said that they go on from.
@@ -93,6 +95,7 @@ impl Coordinator {
             acknowledges: AtomicBool::new(true),
             renews: AtomicBool::new(true),
             open: AtomicBool::new(true),
+            unfit: Mutex::default(),
             kept: Mutex::default(),
             resumed: Mutex::default(),
             ttl,
@@ -152,6 +155,9 @@ impl Coordinator {
     fn answer(&self, message: Up) -> Option<Down> {
         let desk = &self.desk;
         let acknowledges = desk.acknowledges.load(Ordering::SeqCst);
+        if let Up::Heartbeat(beat) = &message {
+            desk.unfit.lock().unwrap().clone_from(&beat.unfit);
+        }
         match message {
             Up::Heartbeat(beat) if desk.renews.load(Ordering::SeqCst) => Some(Down::HeartbeatAck(v1::HeartbeatAck {
                 sequence: beat.sequence,

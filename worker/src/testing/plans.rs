@@ -17,6 +17,7 @@ pub(crate) fn endpoint(name: &str, protocol: Protocol) -> EndpointPlan {
         urls: Vec::new(),
         secret: None,
         limits: RateLimits::default(),
+        model_limits: Vec::new(),
         call_limit: Millis(20_000),
         retries: 0,
         relay: false,
@@ -63,6 +64,7 @@ pub(crate) fn task(env: Digest, files: Digest) -> TaskPlan {
         spec: json!({}),
         splits: Vec::new(),
         rounds: None,
+        restart: None,
     }
 }
 
@@ -78,5 +80,6 @@ pub(crate) fn episode(task: Digest, agent: AgentPlan) -> EpisodePlan {
         audit: None,
         stall: StallPolicy::default(),
         judge: None,
+        snapshots: longhaul_core::snapshot::SnapshotPolicy::OFF,
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) start_millis: AtomicU64,
     /// How long a step takes, in milliseconds.
     pub(crate) step_millis: AtomicU64,
+    /// How many bytes a picture takes at least.
+    pub(crate) picture_bytes: AtomicU64,
     /// Whether the screen stays as it is, whatever is done.
     pub(crate) still: AtomicBool,
     /// The folders of sandboxes, in order.
@@ -53,6 +55,8 @@ pub(crate) struct World {
     /// How long a stop takes, in milliseconds, and how many came to their end.
     pub(crate) stop_millis: AtomicU64,
     pub(crate) stopped: AtomicU32,
+    /// Whether something of each sandbox outlives its stop.
+    pub(crate) survives: AtomicBool,
     /// What sandboxes use, in MiB.
     pub(crate) memory_mib: AtomicU64,
     /// The exit code of hooks.
@@ -100,6 +104,9 @@ impl Driver for FolderDriver {
             let root = tempfile::tempdir().unwrap().keep();
             self.0.roots.lock().unwrap().push(root.clone());
             fs::create_dir_all(root.join("home/ga")).unwrap();
+            for top in &request.tops {
+                tar(&root, "-xf", top, &[]);
+            }
             let starting = self.0.starting.fetch_add(1, Ordering::SeqCst) + 1;
             self.0.most_starting.fetch_max(starting, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(self.0.start_millis.load(Ordering::SeqCst))).await;
@@ -200,6 +207,12 @@ impl FolderSandbox {
     }
 }
 
+fn tar(folder: &Path, what: &str, file: &Path, more: &[&str]) {
+    let mut command = std::process::Command::new("tar");
+    command.arg("-C").arg(folder).arg(what).arg(file).args(more);
+    assert!(command.status().unwrap().success());
+}
+
 /// What a program leaves that may not run longer than that.
 async fn within(limit: Duration, child: tokio::process::Child) -> CommandResult {
     match tokio::time::timeout(limit, child.wait_with_output()).await {
@@ -253,13 +266,25 @@ impl Sandbox for FolderSandbox {
         })
     }
 
+    fn copy_end<'a>(&'a self, path: &'a str, most: usize, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        Box::pin(async move {
+            let bytes = fs::read(self.inside(path)).map_err(|_| SandboxError::NotFound { path: path.to_owned() })?;
+            let start = bytes.len().saturating_sub(most);
+            fs::write(to, &bytes[start..]).map_err(|error| SandboxError::Disk(error.to_string()))
+        })
+    }
+
     fn pack_out<'a>(&'a self, path: &'a str, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
         Box::pin(async move {
-            let packed = std::process::Command::new("tar")
-                .args(["-C", &self.inside(path).to_string_lossy(), "-cf", &to.to_string_lossy(), "."])
-                .status();
-            assert!(packed.unwrap().success());
+            tar(&self.inside(path), "-cf", to, &["."]);
             Ok(())
+        })
+    }
+
+    fn save_top<'a>(&'a self, to: &'a Path, _: u64) -> Pending<'a, Result<Duration, SandboxError>> {
+        Box::pin(async move {
+            tar(&self.root, "-cf", to, &["."]);
+            Ok(Duration::from_millis(1))
         })
     }
 
@@ -303,9 +328,16 @@ impl Sandbox for FolderSandbox {
     fn stop(&self) -> Pending<'_, Result<(), SandboxError>> {
         Box::pin(async {
             tokio::time::sleep(Duration::from_millis(self.world.stop_millis.load(Ordering::SeqCst))).await;
+            if self.world.survives.load(Ordering::SeqCst) {
+                return Err(SandboxError::Failed("a process of it could not be ended".to_owned()));
+            }
             self.world.stopped.fetch_add(1, Ordering::SeqCst);
             Ok(())
         })
+    }
+
+    fn is_gone(&self) -> Pending<'_, bool> {
+        Box::pin(async { !self.world.survives.load(Ordering::SeqCst) })
     }
 }
 
@@ -321,7 +353,10 @@ impl Display for FolderDisplay {
             let number = self.0.steps.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_millis(self.0.step_millis.load(Ordering::SeqCst))).await;
             let shown = if self.0.still.load(Ordering::SeqCst) { 0 } else { number };
-            let png: Arc<[u8]> = format!("picture {shown}").into_bytes().into();
+            let mut png = format!("picture {shown}").into_bytes();
+            let least = usize::try_from(self.0.picture_bytes.load(Ordering::SeqCst)).unwrap();
+            png.resize(png.len().max(least), 0);
+            let png: Arc<[u8]> = png.into();
             let screenshot = Screenshot { png: Digest::of(&png), width: 4, height: 3 };
             let outcomes = actions.iter().map(|_| ActionOutcome::Done).collect();
             Ok(Stepped {

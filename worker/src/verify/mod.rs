@@ -125,6 +125,7 @@ async fn try_verify(
             id: format!("{}-verify", job.id),
             env: None,
             layers: Vec::new(),
+            tops: Vec::new(),
             views: views(&folders, job.episode),
             accounts: Vec::new(),
             net: false,

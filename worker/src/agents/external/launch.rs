@@ -133,6 +133,7 @@ pub(crate) async fn launch(launch: Launch<'_>) -> Result<External, Fault> {
         id: launch.id.clone(),
         env: launch.agent.image.clone(),
         layers: Vec::new(),
+        tops: Vec::new(),
         views: folders.views(),
         accounts: Vec::new(),
         net: launch.agent.net,

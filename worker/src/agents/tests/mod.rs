@@ -6,3 +6,4 @@ mod judging;
 mod models;
 mod rounds;
 mod scene;
+mod snapshots;

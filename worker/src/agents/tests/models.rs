@@ -132,7 +132,18 @@ async fn budgets_end_an_episode_in_order_and_the_hooks_still_run() {
     let came = scene.run(plan(harness), endpoints(), |episode| episode.budget.max_tokens = Some(30)).await;
     assert_eq!(came.ended_by(), EndedBy::Tokens);
     assert!(came.notes.calls.usage.tokens() <= 30, "{:?}", came.notes.calls);
-    assert_eq!(*scene.world.commands.lock().unwrap(), ["export", "export"]);
+    // A step is a turn of the model, however many actions it asks for.
+    let mut turn = types(harness, "one");
+    let calls = &mut turn["choices"][0]["message"]["tool_calls"];
+    let second =
+        json!({"id": "b", "type": "function", "function": {"name": "type", "arguments": "{\"text\": \"two\"}"}});
+    calls.as_array_mut().unwrap().push(second);
+    let vendor = Vendor::with(vec![turn]);
+    let endpoints = vec![vendor.plan("vendor", protocol(harness))];
+    let came = scene.run(plan(harness), endpoints, |episode| episode.budget.max_steps = 2).await;
+    let actions: Vec<_> = came.steps.iter().filter_map(|step| Some(step.answer.as_ref()?.actions.len())).collect();
+    assert_eq!((came.ended_by(), actions), (EndedBy::Steps, vec![2, 2]));
+    assert_eq!(*scene.world.commands.lock().unwrap(), ["export", "export", "export"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

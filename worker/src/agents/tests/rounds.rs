@@ -12,6 +12,7 @@ use longhaul_core::measure::{Aspect, RoundError, RoundKind};
 use longhaul_core::outcome::{AttemptEnd, EndedBy, FaultClass, Verdict};
 use longhaul_core::plan::{EpisodePlan, Scoring, TaskPlan, Tree, TreeEntry, TreeNode};
 use longhaul_core::rounds::{Assertion, Check, RoundPlan, RoundResult, RoundsPlan, Test};
+use longhaul_core::step::StepRecord;
 use longhaul_core::time::Millis;
 use serde_json::{Value, json};
 
@@ -218,6 +219,64 @@ async fn a_hook_before_a_round_that_fails_is_a_fault_of_ours() {
     assert_eq!((came.fault().class, came.steps.len()), (FaultClass::SetupHook, 0));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_goes_on_in_the_middle_of_a_round_and_reads_the_earlier_ones_again() {
+    let scene = Scene::start();
+    let agent = script(&scene, &format!("{PRESS}{DONE}{PRESS}{PRESS}{DONE}{DONE}"));
+    let whole = run(&scene, three(), &FILES, agent, Vec::new(), |_| ()).await;
+    // Within the second round; where the first and where the last one is over; where one has opened.
+    for kept in [5, 3, 9, 8] {
+        let came = scene.go_on(&whole, kept, |_| ()).await;
+        assert_eq!(verdict(&came), verdict(&whole), "{kept} steps kept");
+        let lived = |steps: &[StepRecord]| steps.iter().map(|step| (step.number, step.screen)).collect::<Vec<_>>();
+        assert_eq!(lived(&came.steps), lived(&whole.steps[kept..]), "{kept} steps kept");
+        assert_eq!(log(&scene, "round-1-reading.json").unwrap(), "{\"round\": 1, \"kind\": \"open\", \"opened\": 0}");
+    }
+    assert_eq!(scene.coordinator.desk.resumed.lock().unwrap().len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_its_own_budget_ended_ends_there_again() {
+    let scene = Scene::start();
+    let mut rounds = three();
+    rounds[0].budget.steps = Some(2);
+    let whole = run(&scene, rounds, &FILES, script(&scene, &PRESS.repeat(4)), Vec::new(), |_| ()).await;
+    for kept in [4, 6, 7] {
+        let came = scene.go_on(&whole, kept, |_| ()).await;
+        assert_eq!(verdict(&came), verdict(&whole), "{kept} steps kept");
+    }
+    // By the time, which the record does not tell to the millisecond.
+    scene.world.step_millis.store(600, Ordering::SeqCst);
+    let mut rounds = three();
+    rounds[0].budget.seconds = Some(1);
+    let whole = run(&scene, rounds, &FILES, script(&scene, &PRESS.repeat(9)), Vec::new(), |_| ()).await;
+    assert_eq!(verdict(&whole).1[0].ended_by, Some(EndedBy::Time));
+    scene.world.step_millis.store(0, Ordering::SeqCst);
+    let opening = whole.steps.iter().position(|step| step.number > 0 && step.answer.is_none()).unwrap();
+    let came = scene.go_on(&whole, opening + 1, |_| ()).await;
+    assert_eq!(verdict(&came), verdict(&whole));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_reads_otherwise_ends_the_replay() {
+    let scene = Scene::start();
+    let agent = script(&scene, &format!("{PRESS}{DONE}{PRESS}{DONE}{DONE}"));
+    let whole = run(&scene, three(), &FILES, agent, Vec::new(), |_| ()).await;
+    let other = scene.coordinator.put(b"{}");
+    let change = |log: &mut (String, Digest)| {
+        if log.0 == "round-1-reading.json" {
+            log.1 = other;
+        }
+    };
+    let came = scene.go_on(&whole, 5, change).await;
+    let fault = came.fault();
+    assert_eq!((fault.class, came.steps.len()), (FaultClass::ReplayDiverged, 0));
+    assert!(fault.message.contains("at step 3 of 4: the reading of round 1 is "), "{}", fault.message);
+    // What was read later than what is kept is nothing to compare with.
+    let came = scene.go_on(&whole, 3, change).await;
+    assert_eq!(verdict(&came), verdict(&whole));
+}
+
 /// How often a request says something.
 fn said(body: &Value, text: &str) -> usize {
     body.to_string().matches(text).count()
@@ -255,6 +314,28 @@ async fn a_model_that_refuses_a_round_breaks_that_one_alone() {
     let errors: Vec<_> = rounds.iter().map(|round| round.error).collect();
     assert_eq!(errors, [None, Some(RoundError::Generation), None]);
     assert_eq!(held(&rounds[1]), [Some(false), Some(false)], "whatever was read");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_round_that_the_episodes_own_budget_ends_breaks_if_nothing_usable_was_answered_in_it() {
+    let harness = Harness::AnthropicComputer;
+    let mut flies = types(harness, "x");
+    flies["content"][1]["name"] = json!("fly");
+    for (max_steps, expected) in [
+        (3, (RoundError::Generation, "the agent gave no answer that could be used", 2)),
+        (1, (RoundError::Round, "the episode was over before the agent answered", 0)),
+    ] {
+        let scene = Scene::start();
+        let vendor = Vendor::with(vec![done(harness), flies.clone()]);
+        let vendors = vec![(&vendor, Protocol::Anthropic)];
+        let few = |episode: &mut EpisodePlan| episode.budget.max_steps = max_steps;
+        let came = run(&scene, three(), &FILES, model_plan(harness), vendors, few).await;
+        let (verdict, rounds) = verdict(&came);
+        assert_eq!((verdict.ended_by, rounds[0].error), (EndedBy::Steps, None));
+        assert_eq!((rounds[1].error.unwrap(), rounds[1].why.as_deref().unwrap(), rounds[1].steps), expected);
+        assert_eq!((held(&rounds[1]), rounds[1].ended_by), (vec![Some(false); 2], Some(EndedBy::Steps)));
+        assert_eq!(rounds[2].why.as_deref(), Some("the episode was over before it"));
+    }
 }
 
 fn judge() -> JudgePlan {

@@ -9,16 +9,19 @@ use std::time::Duration;
 use longhaul_core::agent::AgentPlan;
 use longhaul_core::budget::EpisodeBudget;
 use longhaul_core::call::CallRecord;
+use longhaul_core::digest::Digest;
 use longhaul_core::endpoint::{EndpointPlan, GatewayPlan, Protocol};
 use longhaul_core::ids::{AttemptId, EpisodeId, Epoch, RunId};
 use longhaul_core::notes::AttemptNotes;
 use longhaul_core::outcome::AttemptEnd;
 use longhaul_core::plan::{EpisodePlan, TaskPlan, Tree};
+use longhaul_core::resume::Kept;
 use longhaul_core::step::StepRecord;
 use longhaul_core::time::{Millis, Timestamp};
 use longhaul_proto::convert::LeaseRef;
 use longhaul_proto::v1;
 use longhaul_proto::v1::to_worker::Message as Down;
+use longhaul_proto::v1::trajectory_piece::Piece;
 use serde_json::Value;
 
 use crate::session::tests::config;
@@ -115,6 +118,8 @@ pub(super) struct Scene {
     pub(super) world: Arc<World>,
     pub(super) folder: tempfile::TempDir,
     next: AtomicU32,
+    /// The last attempt and its plan.
+    last: Mutex<Option<(LeaseRef, Digest)>>,
     _shutdown: ShutdownTrigger,
 }
 
@@ -133,7 +138,7 @@ impl Scene {
         let endpoint = Endpoint::Unix { path: coordinator.socket.clone(), token: None };
         let (shutdown, heard) = Shutdown::new();
         tokio::spawn(run_with(config, endpoint, heard, Arc::new(FolderDriver(Arc::clone(&world)))));
-        Self { coordinator, world, folder, next: AtomicU32::new(0), _shutdown: shutdown }
+        Self { coordinator, world, folder, next: AtomicU32::new(0), last: Mutex::default(), _shutdown: shutdown }
     }
 
     /// Runs an episode to its end. What is not verified is unverified.
@@ -175,12 +180,47 @@ impl Scene {
         let index = self.next.fetch_add(1, Ordering::SeqCst);
         let episode = EpisodeId { run: RunId::new(Timestamp(1), 1), index };
         let lease = LeaseRef { attempt: AttemptId { episode, number: 1 }, epoch: Epoch(u64::from(index) + 1) };
-        let desk = &coordinator.desk;
+        *self.last.lock().unwrap() = Some((lease, plan));
+        self.lead(lease, plan, false).await
+    }
+
+    /// Goes on with the last episode, of which so many steps are kept, in a sandbox that draws the same
+    /// again; what was written down beside them may be something else.
+    pub(super) async fn go_on(&self, came: &Came, steps: usize, change: impl Fn(&mut (String, Digest))) -> Came {
+        let desk = &self.coordinator.desk;
+        let (lease, plan) = self.last.lock().unwrap().unwrap();
+        let (attempt, records) = (lease.attempt.to_string(), &came.steps[..steps]);
+        let end = u32::try_from(steps).unwrap();
+        let kept = Kept { parent: lease.attempt.number, steps: end, last: records[steps - 1].digest().unwrap() };
+        let links = vec![v1::TrajectoryLink { attempt: attempt.clone(), first: 0, end }];
+        let kept_json = serde_json::to_vec(&kept).unwrap().into();
+        let mut pieces = vec![Piece::Head(v1::TrajectoryHead { kept_json, links })];
+        for mut log in desk.logs.lock().unwrap().clone() {
+            change(&mut log);
+            let digest = log.1.as_bytes().to_vec().into();
+            pieces.push(Piece::Log(v1::RecordedLog { attempt: attempt.clone(), name: log.0, digest }));
+        }
+        for record in records {
+            let record_json = serde_json::to_vec(record).unwrap().into();
+            let number = record.number;
+            pieces.push(Piece::Step(v1::RecordedStep { attempt: attempt.clone(), number, record_json }));
+        }
+        *desk.kept.lock().unwrap() =
+            pieces.into_iter().map(|piece| v1::TrajectoryPiece { piece: Some(piece) }).collect();
+        self.world.steps.store(0, Ordering::SeqCst);
+        let next = AttemptId { number: lease.attempt.number + 1, ..lease.attempt };
+        let lease = LeaseRef { attempt: next, epoch: Epoch(lease.epoch.0 + 1000) };
+        *self.last.lock().unwrap() = Some((lease, plan));
+        self.lead(lease, plan, true).await
+    }
+
+    /// Leads an attempt to its end.
+    async fn lead(&self, lease: LeaseRef, plan: Digest, resumes: bool) -> Came {
+        let (coordinator, desk) = (&self.coordinator, &self.coordinator.desk);
         let (steps, calls) = (desk.records.lock().unwrap().len(), desk.calls.lock().unwrap().len());
         let plan = plan.as_bytes().to_vec().into();
-        coordinator
-            .say(Down::Lease(v1::Lease { attempt: Some(lease.into()), plan, uncapped: true, ..v1::Lease::default() }))
-            .await;
+        let told = v1::Lease { attempt: Some(lease.into()), plan, uncapped: true, resumes, ..v1::Lease::default() };
+        coordinator.say(Down::Lease(told)).await;
         let ended = |desk: &crate::testing::coordinator::Desk| {
             desk.ends.lock().unwrap().iter().position(|(seen, ..)| *seen == lease)
         };

@@ -9,8 +9,8 @@ use longhaul_core::resume::Kept;
 use longhaul_core::screen::{Area, masks};
 use longhaul_core::step::StepRecord;
 use longhaul_gateway::{JoinError, PastCall, join};
-use longhaul_proto::v1;
 use longhaul_proto::v1::trajectory_piece::Piece;
+use longhaul_proto::{convert, v1};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tonic::Code;
@@ -77,6 +77,8 @@ struct Pieces {
     steps: Vec<StepRecord>,
     /// With the attempt that made each.
     calls: Vec<(String, CallRecord)>,
+    /// What the attempts wrote down beside their steps; of a name, what the last one did.
+    logs: BTreeMap<String, Digest>,
 }
 
 async fn ask(attempt: &Attempt) -> Result<Option<Pieces>, FetchError> {
@@ -98,7 +100,8 @@ async fn ask(attempt: &Attempt) -> Result<Option<Pieces>, FetchError> {
                     return Ok(None);
                 }
                 let kept = serde_json::from_slice(&head.kept_json).map_err(|error| broken("what is kept", error))?;
-                found = Some(Pieces { kept, links: head.links, steps: Vec::new(), calls: Vec::new() });
+                let (steps, calls, logs) = (Vec::new(), Vec::new(), BTreeMap::new());
+                found = Some(Pieces { kept, links: head.links, steps, calls, logs });
             }
             (Some(Piece::Step(step)), Some(pieces)) => {
                 let read = serde_json::from_slice(&step.record_json);
@@ -108,6 +111,11 @@ async fn ask(attempt: &Attempt) -> Result<Option<Pieces>, FetchError> {
                 let read = serde_json::from_slice(&call.record_json);
                 let read = read.map_err(|error| broken(&format!("call {}", call.number), error))?;
                 pieces.calls.push((call.attempt, read));
+            }
+            (Some(Piece::Log(log)), Some(pieces)) => {
+                let digest = convert::digest("digest", &log.digest);
+                let digest = digest.map_err(|error| FetchError::Broken(error.to_string()))?;
+                pieces.logs.insert(log.name, digest);
             }
             (Some(Piece::Head(_)), Some(_)) | (Some(_), None) => {
                 return Err(FetchError::Broken("its head is not where it belongs".to_owned()));
@@ -120,7 +128,7 @@ async fn ask(attempt: &Attempt) -> Result<Option<Pieces>, FetchError> {
 
 /// The record with all that is needed to follow it but the screenshots.
 async fn past(pieces: Pieces, blobs: &BlobClient) -> Result<Past, FetchError> {
-    let Pieces { kept, links, steps, calls } = pieces;
+    let Pieces { kept, links, steps, calls, logs } = pieces;
     whole(&kept, &steps).map_err(FetchError::Broken)?;
     let masks = masks_of(&steps);
     let bodies = bodies(&calls, blobs).await?;
@@ -136,7 +144,7 @@ async fn past(pieces: Pieces, blobs: &BlobClient) -> Result<Past, FetchError> {
         let body = record.response.and_then(|response| bodies.get(&response)).cloned().unwrap_or_default();
         found.push(PastCall { attempt: index, end: link.end, record, body: body.into() });
     }
-    Ok(Past { kept, steps, calls: found, masks })
+    Ok(Past { kept, steps, calls: found, masks, logs })
 }
 
 /// Each step is there once, and in its place.

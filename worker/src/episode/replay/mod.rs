@@ -14,21 +14,25 @@
 mod compare;
 mod fetch;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longhaul_core::action::{Input, Point, parse};
 use longhaul_core::agent::Answer;
+use longhaul_core::digest::Digest;
 use longhaul_core::outcome::{EndedBy, Fault, FaultClass};
-use longhaul_core::resume::{Kept, Resumed, Used, Way};
+use longhaul_core::resume::{Kept, Resumed, Used, Way, reading_log};
 use longhaul_core::screen::Area;
+use longhaul_core::snapshot::snapshot_step;
 use longhaul_core::step::{ActionOutcome, StepRecord};
 use longhaul_core::time::Millis;
 use longhaul_gateway::PastCall;
 use longhaul_proto::v1::AttemptPhase;
+use serde_json::{Value, json};
 
 use self::compare::Verdict;
 use super::record::Recorder;
-use super::{Attempt, Ending, blob_fault, fault, wait_for_lease};
+use super::{Attempt, Ending, FIRST_REST, blob_fault, fault, wait_for_lease};
 use crate::agents::caller::Caller;
 use crate::lease::Moment;
 use crate::moment;
@@ -57,12 +61,37 @@ pub(super) struct Past {
     calls: Vec<PastCall>,
     /// What is masked in each observation.
     masks: Vec<Vec<Area>>,
+    /// What was written down beside the steps, by name.
+    logs: BTreeMap<String, Digest>,
 }
 
 impl Past {
     /// The calls, as the gateway follows them.
     pub(super) fn calls(&self) -> Vec<PastCall> {
         self.calls.clone()
+    }
+
+    /// The number of the attempt that took the last step that is kept.
+    pub(super) const fn parent(&self) -> u32 {
+        self.kept.parent
+    }
+
+    /// The last snapshot of a step that is kept: its step, and the blob that describes it.
+    pub(super) fn last_snapshot(&self) -> Option<(u32, Digest)> {
+        let steps = self.logs.iter().filter_map(|(name, blob)| Some((snapshot_step(name)?, *blob)));
+        steps.filter(|(step, _)| *step < self.kept.steps).max_by_key(|(step, _)| *step)
+    }
+
+    /// Where the actions had put the pointer when a step was over.
+    fn pointer_at(&self, step: u32) -> Option<Point> {
+        let taken = self.steps.get(..=step as usize)?;
+        let actions =
+            taken.iter().rev().filter_map(|step| step.answer.as_ref()).flat_map(|answer| answer.actions.iter().rev());
+        let mut inputs = actions.flat_map(|action| parse(action).unwrap_or_default().into_iter().rev());
+        inputs.find_map(|input| match input {
+            Input::Move(at) | Input::Click { at, .. } | Input::Drag { to: at, .. } => Some(at),
+            _ => None,
+        })
     }
 
     /// The number of the first step that is not recorded.
@@ -80,6 +109,9 @@ pub(super) struct Follower<'a> {
     start: Moment,
     /// The number of the next step that is replayed.
     next: u32,
+    /// The step at which the sandbox begins, if it is laid over a snapshot: what was done up to it is
+    /// not done again.
+    restored: Option<u32>,
     used: Used,
     /// Steps whose screen came out as recorded only later, and pixels that were masked.
     waited: u32,
@@ -94,7 +126,7 @@ pub(super) struct Followed {
 
 impl<'a> Follower<'a> {
     /// Before the first observation.
-    pub(super) fn new(attempt: &'a Attempt, past: &'a Past, display: &'a dyn Display) -> Self {
+    pub(super) fn new(attempt: &'a Attempt, past: &'a Past, display: &'a dyn Display, restored: Option<u32>) -> Self {
         Self {
             attempt,
             past,
@@ -102,6 +134,7 @@ impl<'a> Follower<'a> {
             caller: None,
             start: moment::now(),
             next: 0,
+            restored,
             used: Used::default(),
             waited: 0,
             masked: 0,
@@ -134,6 +167,41 @@ impl<'a> Follower<'a> {
         Ok(frame)
     }
 
+    /// Whether what comes next in the record opens a further round: the agent's part in the one
+    /// before was over.
+    pub(super) fn opens(&self) -> bool {
+        self.past.steps.get(self.next as usize).is_some_and(|record| record.answer.is_none())
+    }
+
+    /// As [`Self::observe`], where a round opens; with what the agent was told there.
+    pub(super) async fn open(
+        &mut self,
+        round: u32,
+        rest: RestRule,
+        recorder: &mut Recorder,
+    ) -> Result<(Frame, Option<String>), Ending> {
+        let record = self.record()?;
+        if record.round != Some(round) {
+            return Err(self.diverged(format!("the record does not open round {round} there")).into());
+        }
+        let frame = self.observe(rest, recorder).await?;
+        Ok((frame, record.told.clone()))
+    }
+
+    /// That a round's reading is what it was. `found` is the digest of what was read now, if anything
+    /// could be.
+    pub(super) fn same_reading(&self, round: u32, found: Option<Digest>) -> Result<(), Fault> {
+        let name = reading_log(round);
+        let recorded = self.past.logs.get(&name).copied();
+        if recorded == found {
+            return Ok(());
+        }
+        let short = |digest: Option<Digest>| digest.map_or_else(|| "nothing".to_owned(), |digest| digest.short());
+        let (found, recorded) = (short(found), short(recorded));
+        let why = format!("the reading of round {round} is {found}, and had been {recorded} (the logs `{name}`)");
+        Err(self.diverged(why))
+    }
+
     /// Carries out the actions of an answer that is as it was recorded.
     pub(super) async fn step(&mut self, asked: &Answer, recorder: &mut Recorder) -> Result<Followed, Ending> {
         let record = self.record()?;
@@ -148,7 +216,7 @@ impl<'a> Follower<'a> {
             return Err(self.diverged(message).into());
         }
         let (width, height) = (record.screen.width, record.screen.height);
-        if record.stirred.iter().any(|area| !area.is_small(width, height)) {
+        if !self.is_saved() && record.stirred.iter().any(|area| !area.is_small(width, height)) {
             // Something large came up while it thought: a page was loading, a program starting.
             tokio::time::sleep(record.timing.agent.to_std().min(MOST_THOUGHT)).await;
             wait_for_lease(self.attempt).await?;
@@ -163,46 +231,93 @@ impl<'a> Follower<'a> {
         past.steps.get(self.next as usize).ok_or_else(|| self.diverged("the record has no such step".to_owned()))
     }
 
-    /// Injects, and looks until the screen is as it was recorded.
+    /// Whether what was done in the next step is in the snapshot that the sandbox begins with.
+    fn is_saved(&self) -> bool {
+        self.restored.is_some_and(|step| self.next <= step)
+    }
+
+    /// That the screen of a sandbox that begins with a snapshot shows what was recorded when that was
+    /// taken. The inner error is what it shows.
+    pub(super) async fn probe(&self, step: u32, recorder: &Recorder) -> Result<Result<(), String>, Ending> {
+        let Some(record) = self.past.steps.get(step as usize) else {
+            return Ok(Err("the record has no such step".to_owned()));
+        };
+        let pointed = self.past.pointer_at(step).map(|Point { x, y }| json!({"mouse": {"move": [x, y]}}));
+        let stepped = self.inject(pointed.into_iter().collect(), FIRST_REST).await?;
+        match self.compared(record, step, stepped, self.patience() * FIRST_PATIENCE).await? {
+            Compared::Same { .. } => Ok(Ok(())),
+            Compared::Differs { recorded, found, why } => {
+                show(recorder, "restore", step, [&recorded, &found], &why)?;
+                Ok(Err(format!("the screen differs: {why}")))
+            }
+        }
+    }
+
+    /// Injects, and looks until the screen is as it was recorded. What a snapshot holds is not done again.
     async fn look(
         &mut self,
         record: &StepRecord,
-        actions: Vec<serde_json::Value>,
+        actions: Vec<Value>,
         rest: RestRule,
         patience: Duration,
         recorder: &mut Recorder,
     ) -> Result<Followed, Ending> {
-        let masks = self.past.masks.get(self.next as usize).cloned().unwrap_or_default();
-        let png: Arc<[u8]> = match self.attempt.shared.blobs.get(record.screen.png).await {
-            Ok(png) => png.into(),
-            Err(error) if error.is_missing() => {
-                return Err(self.diverged("its recorded screenshot is gone".to_owned()).into());
-            }
-            Err(error) => return Err(blob_fault(&error).into()),
-        };
-        let recorded = Frame { screenshot: record.screen, png, unchanged: false };
-        let mut stepped = self.inject(actions, rest).await?;
-        if stepped.performed.outcomes != record.outcomes {
-            let message = format!("its actions came to {}", outcomes(&stepped.performed.outcomes, &record.outcomes));
-            return Err(self.diverged(message).into());
+        if self.restored.is_some_and(|step| self.next < step) {
+            let recorded = self.recorded(record).await?;
+            return self.passed(record, recorded, recorder);
         }
+        let stepped = if self.is_saved() {
+            self.inject(Vec::new(), LOOK).await?
+        } else {
+            let stepped = self.inject(actions, rest).await?;
+            if stepped.performed.outcomes != record.outcomes {
+                let came = outcomes(&stepped.performed.outcomes, &record.outcomes);
+                return Err(self.diverged(format!("its actions came to {came}")).into());
+            }
+            stepped
+        };
+        match self.compared(record, self.next, stepped, patience).await? {
+            Compared::Same { recorded, masked, looks } => {
+                self.masked += masked;
+                self.waited += u32::from(looks > 0);
+                self.passed(record, recorded, recorder)
+            }
+            Compared::Differs { recorded, found, why } => {
+                show(recorder, "replay", self.next, [&recorded, &found], &why)?;
+                Err(self.diverged(format!("the screen differs: {why}")).into())
+            }
+        }
+    }
+
+    /// Looks until the screen is as it was recorded, or patience ends.
+    async fn compared(
+        &self,
+        record: &StepRecord,
+        step: u32,
+        mut stepped: Stepped,
+        patience: Duration,
+    ) -> Result<Compared, Ending> {
+        let masks = self.past.masks.get(step as usize).cloned().unwrap_or_default();
         let began = moment::now();
         let mut looks = 0_u32;
+        let mut fetched: Option<Frame> = None;
         loop {
             let restless = record.rested && !stepped.rest.rested;
-            let found = match compare::frames(&recorded, &stepped.frame, masks.clone()).await {
+            let recorded = match &fetched {
+                Some(recorded) => recorded.clone(),
+                // The same bytes: there is nothing to be fetched.
+                None if stepped.frame.screenshot == record.screen => stepped.frame.clone(),
+                None => fetched.insert(self.recorded(record).await?).clone(),
+            };
+            let verdict = match compare::frames(&recorded, &stepped.frame, masks.clone()).await {
                 // It may be on its way to something else.
                 Verdict::Same { .. } if restless => Verdict::Differs("it did not come to rest".to_owned()),
-                found => found,
+                verdict => verdict,
             };
-            match found {
-                Verdict::Same { masked } => {
-                    self.masked += masked;
-                    break;
-                }
+            match verdict {
+                Verdict::Same { masked } => return Ok(Compared::Same { recorded, masked, looks }),
                 Verdict::Differs(why) if moment::now().saturating_sub(began) >= patience => {
-                    self.show(recorder, &recorded, &stepped.frame, &why)?;
-                    return Err(self.diverged(format!("the screen differs: {why}")).into());
+                    return Ok(Compared::Differs { recorded, found: stepped.frame, why });
                 }
                 Verdict::Differs(_) => {
                     looks += 1;
@@ -210,7 +325,10 @@ impl<'a> Follower<'a> {
                 }
             }
         }
-        self.waited += u32::from(looks > 0);
+    }
+
+    /// A step is behind.
+    fn passed(&mut self, record: &StepRecord, recorded: Frame, recorder: &mut Recorder) -> Result<Followed, Ending> {
         self.used.add_step(record);
         recorder.replayed(record, &recorded)?;
         self.next += 1;
@@ -219,13 +337,22 @@ impl<'a> Follower<'a> {
         Ok(Followed { outcomes: record.outcomes.clone(), frame: recorded })
     }
 
+    /// The recorded screen of a step.
+    async fn recorded(&self, record: &StepRecord) -> Result<Frame, Fault> {
+        match self.attempt.shared.blobs.get(record.screen.png).await {
+            Ok(png) => Ok(Frame { screenshot: record.screen, png: png.into(), unchanged: false }),
+            Err(error) if error.is_missing() => Err(self.diverged("its recorded screenshot is gone".to_owned())),
+            Err(error) => Err(blob_fault(&error)),
+        }
+    }
+
     /// How long a screen is given to become what was recorded: on a busy node a program draws
     /// later, and a caret blinks.
     fn patience(&self) -> Duration {
         self.attempt.shared.config.replay_patience
     }
 
-    async fn inject(&self, actions: Vec<serde_json::Value>, rest: RestRule) -> Result<Stepped, Ending> {
+    async fn inject(&self, actions: Vec<Value>, rest: RestRule) -> Result<Stepped, Ending> {
         wait_for_lease(self.attempt).await?;
         let stepped = self.display.step(actions, rest).await.map_err(|error| error.fault())?;
         if self.attempt.shared.shutdown.urgency() > Urgency::None {
@@ -234,14 +361,6 @@ impl<'a> Follower<'a> {
             return Err(fault(FaultClass::Preempted, message).into());
         }
         Ok(stepped)
-    }
-
-    /// Both screens, for a person.
-    fn show(&self, recorder: &Recorder, recorded: &Frame, found: &Frame, why: &str) -> Result<(), Fault> {
-        let name = |what: &str| format!("replay-step-{:05}-{what}.png", self.next);
-        recorder.picture(&name("recorded"), recorded)?;
-        recorder.picture(&name("found"), found)?;
-        recorder.log("replay", format!("step {}: {why}\n", self.next).as_bytes())
     }
 
     /// The agent's part is over, although the record goes on.
@@ -278,6 +397,9 @@ impl<'a> Follower<'a> {
     pub(super) async fn arrive(&self) -> Result<(), Ending> {
         let replayed = self.caller.map(Caller::replayed).unwrap_or_default();
         let mut remarks = Vec::new();
+        if let Some(step) = self.restored {
+            remarks.push(format!("it began with a snapshot of step {step}"));
+        }
         if self.waited > 0 {
             remarks.push(format!("{} screens were as recorded only after a second look", self.waited));
         }
@@ -285,7 +407,7 @@ impl<'a> Follower<'a> {
             remarks.push(format!("{} pixels differ where the screen changes by itself", self.masked));
         }
         let resumed = Resumed {
-            way: Way::Replay,
+            way: if self.restored.is_some() { Way::Restore } else { Way::Replay },
             kept: self.past.kept,
             at: moment::wall(),
             took: moment::since(self.start),
@@ -313,11 +435,25 @@ impl<'a> Follower<'a> {
     }
 }
 
+/// What a screen comes to beside a recorded one.
+enum Compared {
+    Same { recorded: Frame, masked: u64, looks: u32 },
+    Differs { recorded: Frame, found: Frame, why: String },
+}
+
+/// Both screens, for a person: the recorded one, and the one that was found.
+fn show(recorder: &Recorder, what: &str, step: u32, screens: [&Frame; 2], why: &str) -> Result<(), Fault> {
+    for (name, screen) in ["recorded", "found"].into_iter().zip(screens) {
+        recorder.picture(&format!("{what}-step-{step:05}-{name}.png"), screen)?;
+    }
+    recorder.log(what, format!("step {step}: {why}\n").as_bytes())
+}
+
 /// The most of an answer that a fault's message holds.
 const MOST_SHOWN: usize = 200;
 
 fn short(answer: &Answer) -> String {
-    let actions = serde_json::Value::from(answer.actions.clone());
+    let actions = Value::from(answer.actions.clone());
     let text = if answer.done { format!("{actions}, done") } else { actions.to_string() };
     if text.len() <= MOST_SHOWN { text } else { format!("{}...", &text[..text.floor_char_boundary(MOST_SHOWN)]) }
 }
