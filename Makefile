@@ -5,7 +5,12 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/longhaul/target
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slurm soak bench lint deps build dist corpus
+.PHONY: help demo test test-all test-slurm soak chaos bench lint deps build dist corpus
+
+# What `make chaos` does, if nobody says.
+SEED ?= 1
+EPISODES ?= 200
+CONTAINED ?= 16
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -27,7 +32,14 @@ test-slurm: ## Those of them against a real Slurm of four nodes alone (as root)
 soak: ## The long ones against it: each fault with 16 sandboxes, 128 on a node, ... (as root)
 	@scripts/deps
 	@scripts/prepare-tests
-	@cargo nextest run --locked --profile all -p longhaul-tests -E 'binary(slurm_faults) | binary(slurm_soak) | binary(slurm_handover)'
+	@cargo nextest run --locked --profile all -p longhaul-tests -E 'binary(slurm_faults) | binary(slurm_soak) | binary(slurm_handover) | binary(slurm_drill)'
+
+chaos: ## SEED=1 EPISODES=200: kill, stop, cut and fill all that episodes rest on, and check (as root)
+	@scripts/deps
+	@scripts/prepare-tests
+	@cargo build --locked --quiet -p longhaul-tests --bins
+	@cargo run --locked --quiet -p longhaul-tests --bin longhaul-chaos -- --seed $(SEED) --episodes $(EPISODES) \
+		--contained $(CONTAINED) $(if $(SCHEDULE),--schedule $(SCHEDULE))
 
 bench: ## Measure, and print the figures of docs/performance.md; ARGS="slurm ..." over Slurm
 	@scripts/bench $(ARGS)

@@ -1,6 +1,8 @@
 //! Running the program, and what came of it.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,18 @@ impl Longhaul {
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
+    }
+
+    /// Has it write to the end of a file, and not to us.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn log_to(mut self, file: &Path) -> Result<Self> {
+        let opened = File::options().create(true).append(true).open(file);
+        let opened = opened.with_context(|| format!("cannot open {}", file.display()))?;
+        self.command.stdout(opened.try_clone()?).stderr(opened);
+        Ok(self)
     }
 
     /// Runs it to its end.
@@ -73,6 +87,12 @@ impl Ended {
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         self.output.status.code()
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub fn status(&self) -> ExitStatus {
+        self.output.status
     }
 
     /// What it wrote to stdout.
@@ -148,6 +168,20 @@ impl Running {
             Some(child) => child.try_wait()?.is_none(),
             None => false,
         })
+    }
+
+    /// Fails, with all that was written, if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// It has.
+    pub fn expect_runs(&mut self) -> Result<()> {
+        if self.runs()? {
+            return Ok(());
+        }
+        let child = self.child.take().context("it ended before")?;
+        let ended = Ended { shown: self.shown.clone(), output: child.wait_with_output()? };
+        bail!("`{}` ended too early: {}\n{}\n{}", ended.shown, ended.status(), ended.stdout(), ended.stderr())
     }
 
     /// Tells it to stop, and waits for its end in order.

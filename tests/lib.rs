@@ -10,5 +10,6 @@ pub mod density;
 pub mod leftovers;
 pub mod older;
 pub mod place;
+pub mod programs;
 pub mod slurm;
 pub mod tree;

@@ -130,6 +130,30 @@ impl Place {
         Longhaul::new(command)
     }
 
+    /// As [`Place::longhaul`], with a filesystem of this size for its scratch, in memory, that nobody else
+    /// sees. Only root may mount one so that containers start on it.
+    ///
+    /// # Errors
+    ///
+    /// The scratch cannot be made.
+    pub fn longhaul_on_small_disk<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        size: &str,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Result<Longhaul> {
+        use std::os::unix::fs::MetadataExt as _;
+        const SCRIPT: &str = r#"mount -t tmpfs -o "size=$1,mode=0711,uid=$2,gid=$3" none "$4" &&
+            exec setpriv --reuid "$2" --regid "$3" --init-groups -- "${@:5}""#;
+        self.account.make_dir(&self.scratch())?;
+        let home = std::fs::metadata(self.account.home())?;
+        let mut command = Command::new("unshare");
+        self.account.environment(&mut command);
+        command.args(["--mount", "--propagation", "private", "--", "bash", "-c", SCRIPT, "bash", size]);
+        command.args([home.uid().to_string(), home.gid().to_string()]).arg(self.scratch());
+        command.arg(&self.program).args(arguments);
+        Ok(Longhaul::new(command))
+    }
+
     /// A copy of the node's program that no other test uses.
     ///
     /// # Errors
@@ -144,19 +168,29 @@ impl Place {
 
     /// `longhaul run` over this place's copy of the examples, store and scratch, answering in JSON.
     pub fn run<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
-        self.over_examples("run", arguments)
+        self.over("run", self.benchmark().as_os_str(), arguments)
+    }
+
+    /// `longhaul run` with the tasks of an earlier run in place of a benchmark, as [`Place::run`].
+    pub fn run_like<I: AsRef<std::ffi::OsStr>>(&self, run: &str, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+        self.over("run", format!("run:{run}").as_ref(), arguments)
     }
 
     /// `longhaul preflight`, as [`Place::run`]; what it finds is in the folder `preflight`.
     pub fn preflight<I: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = I>) -> Longhaul {
         let output = ["--output".into(), self.path("preflight").into_os_string()];
         let arguments = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
-        self.over_examples("preflight", output.into_iter().chain(arguments))
+        self.over("preflight", self.benchmark().as_os_str(), output.into_iter().chain(arguments))
     }
 
-    fn over_examples<I: AsRef<std::ffi::OsStr>>(&self, what: &str, arguments: impl IntoIterator<Item = I>) -> Longhaul {
+    fn over<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        what: &str,
+        tasks: &std::ffi::OsStr,
+        arguments: impl IntoIterator<Item = I>,
+    ) -> Longhaul {
         let mut command = self.account.command(&self.program);
-        command.arg(what).arg(self.benchmark()).args(["--format", "json"]);
+        command.arg(what).arg(tasks).args(["--format", "json"]);
         command.arg("--store").arg(self.store()).arg("--scratch").arg(self.scratch());
         // A base image that is there already, in place of the built-in one.
         if let Some(image) = std::env::var_os("LONGHAUL_TEST_BASE") {

@@ -1,10 +1,14 @@
 //! Sandboxes that are nothing: every layer is there, every command succeeds at once, the screen
 //! is always the same, and every verifier says passed. A wait that an agent asks for is waited.
+//!
+//! Where they are to have a body, each is a process, and its screen shows how often something was
+//! done in it: what an attempt goes on with looks as it was recorded, and nothing else does.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use longhaul_core::digest::Digest;
@@ -18,6 +22,8 @@ use longhaul_worker::sandbox::{
 use longhaul_worker::screen::{Frame, Performed, Rest, RestRule, Stepped};
 use serde_json::{Value, json};
 
+use crate::body::Body;
+
 /// What every screen shows: one grey point, as a PNG.
 const PICTURE: &[u8] =
     b"\x89PNG\x0d\x0a\x1a\x0a\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x00\x00\x00\x00:\
@@ -28,13 +34,28 @@ const PICTURE: &[u8] =
 const VERIFIER_SOCKET: &str = "/verify/socket";
 
 /// The driver.
-pub(crate) struct NoDriver;
+pub(crate) struct NoDriver {
+    /// Where sandboxes have bodies, the folder that those name.
+    pub(crate) bodies: Option<PathBuf>,
+}
 
-/// A sandbox. If it is a verifier's, its socket's folder.
-struct NoSandbox(Option<std::path::PathBuf>);
+/// A sandbox.
+struct NoSandbox {
+    /// If it is a verifier's, its socket's folder.
+    socket: Option<PathBuf>,
+    body: Option<Arc<Body>>,
+}
 
-/// A screen.
-struct NoDisplay;
+/// A screen. With a body it has a size, and shows how often something was done.
+struct NoDisplay {
+    body: Option<Arc<Body>>,
+    size: (u16, u16),
+    steps: AtomicU32,
+}
+
+fn gone(error: &std::io::Error) -> SandboxError {
+    SandboxError::Gone(error.to_string())
+}
 
 impl Driver for NoDriver {
     fn basis<'a>(&'a self, _: &'a str) -> Pending<'a, Result<LayerBasis, SandboxError>> {
@@ -64,7 +85,8 @@ impl Driver for NoDriver {
     fn start(&self, request: SandboxRequest) -> Pending<'_, Result<Arc<dyn Sandbox>, SandboxError>> {
         let socket = request.views.into_iter().find(|view| view.target == VERIFIER_SOCKET).map(|view| view.source);
         Box::pin(async move {
-            let sandbox: Arc<dyn Sandbox> = Arc::new(NoSandbox(socket));
+            let body = self.bodies.as_deref().map(Body::start).transpose().map_err(|error| gone(&error))?;
+            let sandbox: Arc<dyn Sandbox> = Arc::new(NoSandbox { socket, body: body.map(Arc::new) });
             Ok(sandbox)
         })
     }
@@ -92,7 +114,7 @@ impl Sandbox for NoSandbox {
     fn run(&self, command: CommandSpec) -> Pending<'_, Result<CommandResult, SandboxError>> {
         Box::pin(async move {
             if command.argv.first().is_some_and(|program| program == "python3")
-                && let Some(folder) = &self.0
+                && let Some(folder) = &self.socket
             {
                 pass(folder).map_err(|error| SandboxError::Failed(error.to_string()))?;
             }
@@ -100,15 +122,21 @@ impl Sandbox for NoSandbox {
         })
     }
 
-    fn start_display(&self, _: u16, _: u16) -> Pending<'_, Result<Arc<dyn Display>, SandboxError>> {
-        Box::pin(async {
-            let display: Arc<dyn Display> = Arc::new(NoDisplay);
+    fn start_display(&self, width: u16, height: u16) -> Pending<'_, Result<Arc<dyn Display>, SandboxError>> {
+        Box::pin(async move {
+            let body = self.body.clone();
+            let display: Arc<dyn Display> =
+                Arc::new(NoDisplay { body, size: (width, height), steps: AtomicU32::new(0) });
             Ok(display)
         })
     }
 
     fn copy_out<'a>(&'a self, path: &'a str, _: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
         Box::pin(async move { Err(SandboxError::NotFound { path: path.to_owned() }) })
+    }
+
+    fn copy_end<'a>(&'a self, path: &'a str, _: usize, to: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
+        self.copy_out(path, to)
     }
 
     fn pack_out<'a>(&'a self, path: &'a str, _: &'a Path) -> Pending<'a, Result<(), SandboxError>> {
@@ -134,17 +162,56 @@ impl Sandbox for NoSandbox {
     }
 
     fn exited(&self) -> Pending<'_, String> {
-        // It never does.
-        Box::pin(std::future::pending())
+        Box::pin(async {
+            match &self.body {
+                Some(body) => body.gone().await,
+                // It never does.
+                None => std::future::pending().await,
+            }
+        })
     }
 
     fn kill(&self) -> Pending<'_, ()> {
-        Box::pin(async {})
+        Box::pin(async {
+            if let Some(body) = &self.body {
+                body.end().await;
+            }
+        })
     }
 
     fn stop(&self) -> Pending<'_, Result<(), SandboxError>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async {
+            self.kill().await;
+            Ok(())
+        })
     }
+}
+
+impl NoDisplay {
+    /// What it shows then, once its body has given a sign of life.
+    async fn shows(&self, acted: bool) -> Result<(Screenshot, Arc<[u8]>), SandboxError> {
+        let Some(body) = &self.body else {
+            return Ok((Screenshot { png: Digest::of(PICTURE), width: 1, height: 1 }, PICTURE.into()));
+        };
+        body.answers().await.map_err(|error| gone(&error))?;
+        let (width, height) = self.size;
+        let before = self.steps.fetch_add(u32::from(acted), Ordering::SeqCst);
+        let png = picture(width, height, before + u32::from(acted))
+            .map_err(|error| SandboxError::Display(error.to_string()))?;
+        Ok((Screenshot { png: Digest::of(&png), width, height }, png.into()))
+    }
+}
+
+/// A picture of a number.
+fn picture(width: u16, height: u16, number: u32) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, u32::from(width), u32::from(height));
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    let mut points = vec![0; usize::from(width) * usize::from(height) * 3];
+    points.iter_mut().zip(number.to_be_bytes()).for_each(|(point, byte)| *point = byte);
+    encoder.write_header()?.write_image_data(&points)?;
+    Ok(bytes)
 }
 
 impl Display for NoDisplay {
@@ -153,7 +220,7 @@ impl Display for NoDisplay {
             let waits = actions.iter().filter_map(|action| action["time"].as_f64());
             let took = Duration::try_from_secs_f64(waits.sum()).unwrap_or_default();
             tokio::time::sleep(took).await;
-            let screenshot = Screenshot { png: Digest::of(PICTURE), width: 1, height: 1 };
+            let (screenshot, png) = self.shows(!actions.is_empty()).await?;
             Ok(Stepped {
                 performed: Performed {
                     outcomes: actions.iter().map(|_| ActionOutcome::Done).collect(),
@@ -161,7 +228,7 @@ impl Display for NoDisplay {
                     took,
                 },
                 rest: Rest { rested: true, waited: Duration::ZERO },
-                frame: Frame { screenshot, png: PICTURE.into(), unchanged: false },
+                frame: Frame { screenshot, png, unchanged: false },
                 capture: Duration::ZERO,
                 stirred: Vec::new(),
             })
